@@ -19,7 +19,7 @@ import pytest
 from benchmarks.keep import keep, known
 from tests.faults import scenarios
 from tests.faults.simulated_disk import put_tree
-from tests.training.runs import all_of, chunks_of, finish
+from tests.training.runs import all_of, chunks_of, finish, learnt_of
 from tidelog import collect, load_run
 from tidelog.algorithms.names import names
 from tidelog.data.read import read_log
@@ -76,10 +76,10 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
             recorder, every = scenarios.record_run(at / "disk", scenarios.start_algorithm(name, at), patch)
             checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, at)
             add(f"train {name}", checked)
-            whole = scenarios.end_of_run(load_run(at / "disk" / "run"))
+            whole = learnt_of(load_run(at / "disk" / "run"))
             for stop in random.Random(seed).sample(resumable, min(RESUMED_OF_EACH, len(resumable))):
                 run = scenarios.resumed_in(at / "disk", stop, lambda root: finish(load_run(root / "run")))
-                if scenarios.end_of_run(run) != whole:
+                if learnt_of(run) != whole:
                     raise AssertionError(f"{name}: state after operation {stop.after} is not bit-equal")
                 count_resumed += 1
     total = sum(one["states"] for one in counts.values())

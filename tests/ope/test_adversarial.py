@@ -61,59 +61,67 @@ def sending(often, pays):
     return step
 
 
-@pytest.mark.parametrize(
-    ("variant", "pays", "policy", "behavior_policy", "steps"),
-    [
-        ("count hidden", lambda t, count: np.where(count < 12, 1.0, -3.0), 0.45, 0.15, 60),
-        ("count hidden, milder", lambda t, count: np.where(count < 12, 1.0, -0.5), 0.45, 0.15, 60),
-        ("ten steps", lambda t, count: np.where(count < 2, 1.0, -3.0), 0.25, 0.15, 10),
-    ],
-)
-def test_truth_of_histories(variant, pays, policy, behavior_policy, steps):
-    size = WORLDS["history"].variants[variant].sizes or WORLDS["history"].sizes
-    truth = Cell("history", variant, size[0]).draw(0).truth
-    found, error = apart(
-        played(sending(policy, pays), steps=steps), played(sending(behavior_policy, pays), steps=steps, seed=1)
-    )
+def after(sends, later):
+    """What a send pays: 1 up to so many of them, and then this."""
+    return lambda t, count: np.where(count < sends, 1.0, later)
+
+
+def after_a_send(often):
+    """A step of who sends so often, where a send after another one costs 3."""
+
+    def step(generator, t, before):
+        sent = generator.random(len(before)) < often
+        return sent * np.where(before > 0, -3.0, 1.0), sent.astype(float), np.ones(len(before), bool)
+
+    return step
+
+
+def by_hour(day, night):
+    """A step of who sends so often, where a send of the night costs 2."""
+
+    def step(generator, t, state):
+        dark = t % 24 >= 12
+        sent = generator.random(len(state)) < (night if dark else day)
+        return sent * (-2.0 if dark else 1.0), state, np.ones(len(state), bool)
+
+    return step
+
+
+def cut_off(second):
+    """A step of who takes the second action so often, after which more episodes end badly."""
+
+    def step(generator, t, state):
+        action = (generator.random(len(state)) < second).astype(int)
+        bad = generator.random(len(state)) < np.array([0.02, 0.08])[action]
+        return 0.3 * action - 10.0 * bad, state, ~bad
+
+    return step
+
+
+SEQUENCES = {  # world and variant: a step of the policy, one of the behaviour policy, and how many
+    ("history", "count hidden"): (sending(0.45, after(12, -3.0)), sending(0.15, after(12, -3.0)), 60),
+    ("history", "count hidden, milder"): (sending(0.45, after(12, -0.5)), sending(0.15, after(12, -0.5)), 60),
+    ("history", "ten steps"): (sending(0.25, after(2, -3.0)), sending(0.15, after(2, -3.0)), 10),
+    ("history", "last action only"): (after_a_send(0.45), after_a_send(0.15), 60),
+    ("history", "by hour, hidden"): (by_hour(0.3, 0.3), by_hour(0.25, 0.05), 60),
+    ("informative truncation", "recorded"): (cut_off(0.65), cut_off(0.5), 10),
+    ("habituation", "recorded"): (sending(0.6, after(3, -1.0)), sending(0.15, after(3, -1.0)), 20),
+}
+
+
+@pytest.mark.parametrize(("world", "variant"), SEQUENCES)
+def test_truth_of_sequences(world, variant):
+    policy, behavior_policy, steps = SEQUENCES[world, variant]
+    sizes = WORLDS[world].variants[variant].sizes or WORLDS[world].sizes
+    truth = Cell(world, variant, sizes[0]).draw(0).truth * (steps if world == "habituation" else 1)  # a step's mean
+    episodes = (ROWS, 100_000) if world == "informative truncation" else (40_000, 40_000)
+    ours, theirs = played(policy, episodes[0], steps), played(behavior_policy, episodes[1], steps, seed=1)
+    found, error = apart(ours, theirs)
     assert found == pytest.approx(truth, abs=4 * error)
 
 
-def test_truth_of_the_last_action():
-    def step(often):
-        def one(generator, t, before):
-            sent = generator.random(len(before)) < often
-            return sent * np.where(before > 0, -3.0, 1.0), sent.astype(float), np.ones(len(before), bool)
-
-        return one
-
-    found, error = apart(played(step(0.45)), played(step(0.15), seed=1))
-    assert found == pytest.approx(Cell("history", "last action only", 100).draw(0).truth, abs=4 * error)
-
-
-def test_truth_by_the_hour():
-    def step(day, night):
-        def one(generator, t, state):
-            dark = t % 24 >= 12
-            sent = generator.random(len(state)) < (night if dark else day)
-            return sent * (-2.0 if dark else 1.0), state, np.ones(len(state), bool)
-
-        return one
-
-    found, error = apart(played(step(0.3, 0.3)), played(step(0.25, 0.05), seed=1))
-    assert found == pytest.approx(Cell("history", "by hour, hidden", 100).draw(0).truth, abs=4 * error)
-
-
-def test_truth_of_episodes_that_are_cut():
-    def step(second):
-        def one(generator, t, state):
-            action = (generator.random(len(state)) < second).astype(int)
-            bad = generator.random(len(state)) < np.array([0.02, 0.08])[action]
-            return 0.3 * action - 10.0 * bad, state, ~bad
-
-        return one
-
-    found, error = apart(played(step(0.65), steps=10, episodes=ROWS), played(step(0.5), 100_000, 10, 1))
-    assert found == pytest.approx(Cell("informative truncation", "recorded", 300).draw(0).truth, abs=4 * error)
+def test_truth_of_interference():
+    assert Cell("interference", "recorded", 300).draw(0).truth == pytest.approx(0.9 * -0.8 - 0.2 * 0.6)
 
 
 def test_truth_of_an_unsupported_step():
@@ -127,16 +135,6 @@ def test_truth_of_an_unsupported_step():
 
     found, error = apart(earned(0.65) - 20.0 * odd, earned(0.5))
     assert found == pytest.approx(Cell("unsupported quarter", "five steps", 110).draw(0).truth, abs=4 * error)
-
-
-def test_truth_of_interference_and_habituation():
-    assert Cell("interference", "recorded", 300).draw(0).truth == pytest.approx(0.9 * -0.8 - 0.2 * 0.6)
-
-    def pays(t, count):
-        return np.where(count < 3, 1.0, -1.0)
-
-    found, error = apart(played(sending(0.6, pays), steps=20), played(sending(0.15, pays), steps=20, seed=1))
-    assert found / 20 == pytest.approx(Cell("habituation", "recorded", 1000).draw(0).truth, abs=4 * error / 20)
 
 
 def test_truth_of_continuous_actions():

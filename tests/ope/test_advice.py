@@ -58,18 +58,6 @@ def test_sampling_is_only_advised_where_it_can_be_followed(head):
     assert ("--sample" in followed.paragraph) is (head == "gaussian")
 
 
-def test_what_was_learnt_from_is_refused_before_anything_is_fitted():
-    """The judged episodes were learnt from: no model could change the verdict."""
-    box = dial(0)
-    policy = tl.fit(tl.BC(hidden=(8,)), box, 5, progress=False).policy()
-    told = []
-    found = judge(policy, box, ledger=False, bandwidth=0.2, progress=lambda what, share: told.append(what))
-    assert found.decision == "unsupported"
-    assert "learnt from" in found.reasons[0]
-    assert told == []
-    assert len(found.estimates) == 0
-
-
 @pytest.mark.parametrize(
     ("algorithm", "advice"),
     [

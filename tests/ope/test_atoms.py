@@ -12,6 +12,8 @@ from tidelog.ope.evidence import Target, atoms_of, episode_folds, repeated_value
 from tidelog.ope.policies import target_of
 from tidelog.ope.propensities import propensities_of
 
+pytestmark = pytest.mark.usefixtures("few_updates")
+
 QUICK = tl.Limits(replicates=1000)
 STILL = np.asarray([0.45, 0.5, 0.55, 0.5])  # by context: how often the action is exactly 0
 
@@ -78,7 +80,6 @@ def test_patterns_say_in_which_dimensions_an_action_lies_on_which_atom():
     assert atoms.text == "one of 2 values (0, 0.5)"
 
 
-@pytest.mark.usefixtures("few_updates")
 def test_a_behavior_with_atoms_has_a_probability_there_and_a_density_elsewhere():
     context, still, action = actions()
     log = log_of(context, action)
@@ -96,15 +97,6 @@ def test_a_behavior_with_atoms_has_a_probability_there_and_a_density_elsewhere()
     assert ((likeliest.actions == 0.0).all(axis=(1, 2)) == (clone.pattern.probabilities.argmax(1) == 1)).all()
 
 
-@pytest.mark.usefixtures("few_updates")
-def test_without_atoms_nothing_changes():
-    context, _, action = actions(600)
-    moved = np.where(action == 0.0, np.clip(0.4 + 0.8 * NORMAL[:600], -0.99, 0.99), action)
-    known = propensities_of(log_of(context, moved), episode_folds(log_of(context, moved), 2, 0))
-    assert known.clones[0].atoms is None
-    assert atoms_of(log_of(context, np.round(moved, 2))) is None
-
-
 def test_a_sampled_policy_never_takes_an_atom_and_a_deterministic_one_may():
     context, still, action = actions(600)
     log = log_of(context, action)
@@ -119,7 +111,6 @@ def test_a_sampled_policy_never_takes_an_atom_and_a_deterministic_one_may():
     assert (exact.actions == 0.0).all()  # without noise
 
 
-@pytest.mark.usefixtures("few_updates")
 def test_the_policy_that_takes_the_atom_is_judged_by_its_probability():
     context, still, action = actions(1200)
     log = log_of(context, action, still + 0.3 * np.random.default_rng(2).standard_normal(1200))
@@ -134,7 +125,7 @@ def test_the_policy_that_takes_the_atom_is_judged_by_its_probability():
 
 
 def test_recorded_propensities_of_repeated_values_are_refused_until_they_are_declared():
-    context, still, action = actions(600)
+    context, still, action = actions(1200)
     recorded = np.where(still, STILL[context], (1.0 - STILL[context]) * norm.pdf(action, 0.4, 0.2))
     log = log_of(context, action, still + 0.0, propensity=recorded)
     policy = gaussian_policy(log, np.full(4, 0.4), 0.15)
@@ -167,7 +158,6 @@ def test_a_grid_of_a_few_values_is_refused_with_what_to_do():
     assert "as discrete actions" in verdict.paragraph
 
 
-@pytest.mark.usefixtures("few_updates")
 def test_an_atom_is_shown_where_others_took_it_and_a_draw_off_the_atoms_where_enough_others_are_near():
     context, still, action = actions(2400)
     log = log_of(context, np.where((context == 3) & still, 0.4 + 0.1 * np.resize(NORMAL, 2400), action))

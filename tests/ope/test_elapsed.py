@@ -103,14 +103,6 @@ def test_one_hour_everywhere_is_judged_to_the_bit_as_steps(ends):
     assert (undiscounted[0].occupancy == undiscounted[1].occupancy).all()
 
 
-def test_two_hours_everywhere_are_the_square_of_the_discount():
-    one, two = (
-        tl.estimate(Table(), world(hours=hours), ALL, sample=True, discount=discount, model="tabular", replicates=10)
-        for hours, discount in ((2.0, 0.7), (1.0, 0.49))
-    )
-    assert [row.estimate for row in one] == pytest.approx([row.estimate for row in two], rel=1e-6)
-
-
 def hasty():
     """Action 0 earns 1 after ten hours, action 1 earns 0.9 at once."""
     first = np.arange(400) % 2

@@ -97,13 +97,6 @@ def test_the_clipped_share_is_that_of_the_estimators_that_cut(monkeypatch):
     assert found["clipped_ips"].estimate != found["ips"].estimate
 
 
-def test_visits_have_their_own_support():
-    found = table(episodes(), ["wis", "drl", "mwl"])
-    assert found["drl"].support == found["mwl"].support != found["wis"].support
-    assert found["drl"].support.effective_sample_size > found["wis"].support.effective_sample_size
-    assert found["drl"].support.mean_weight == pytest.approx(1.0, abs=0.1)
-
-
 def test_no_weight_left_is_no_number():
     target = np.where(np.arange(1200) % 3 == 2, 0.0, 0.5)
     row = table(episodes(target=target), ["wpdis"])["wpdis"]

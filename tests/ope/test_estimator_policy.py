@@ -10,7 +10,7 @@ from tests.ope.cases import QUICK
 from tests.ope.played import better, policy_of, treated
 from tests.policies.permuted import permuted
 from tidelog.envs.treatment import treatment
-from tidelog.ope.policies import EstimatorPolicy, as_policy, estimator_name, target_of
+from tidelog.ope.policies import EstimatorPolicy, as_policy, target_of
 
 pytest.importorskip("sklearn")
 pd = pytest.importorskip("pandas")
@@ -92,14 +92,6 @@ def test_a_good_classifier_is_better_and_the_verdict_says_what_is_unknown(halves
     assert both["line"].context["sample"] is True
     assert both["line"].blocks_gate == ()
     assert "samples its actions" in both["line"].advice
-
-
-def test_sampling_is_advised(halves):
-    train, held_out = halves
-    model = PIPELINE.fit(train.features(), train.action)
-    verdict = tl.judge(model, held_out.take_episodes(range(90)), limits=QUICK, model="tabular", ledger=False)
-    assert "effective sample size" in verdict.reasons[0]
-    assert "sample=True" in verdict.paragraph
 
 
 ESTIMATORS = {
@@ -355,6 +347,7 @@ def doses():
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("few_updates")
 def test_a_regressor_is_a_deterministic_policy(doses):
     seen, first = doses.features(), doses.features()["observation_0"].to_numpy()
     tree = DecisionTreeRegressor(max_depth=4, random_state=0).fit(seen, np.where(first > 0.99, 3.0, 0.5 * first))
@@ -416,10 +409,3 @@ def test_what_cannot_be_judged_is_refused(numbers, doses):
     ):  # fmt: skip
         with pytest.raises(tl.SpecError, match=expected):
             tl.estimate(model, log, sample=sample, model="none")
-
-
-def test_names_of_estimators():
-    assert estimator_name(LogisticRegression()) == "LogisticRegression"
-    assert estimator_name(make_pipeline(StandardScaler(), "passthrough", RidgeClassifier())) == (
-        "Pipeline(StandardScaler, RidgeClassifier)"
-    )

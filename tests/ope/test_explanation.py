@@ -12,7 +12,7 @@ from tests.ope.cases import QUICK, Always, assessed, bandit, episodes, outcome
 from tests.report.crafted import verdict
 from tidelog.errors import CheckpointError
 from tidelog.ope import decide
-from tidelog.ope.decide import AGAINST, INTERVAL, UNSUPPORTED, Limits, compare
+from tidelog.ope.decide import AGAINST, INTERVAL, UNSUPPORTED, compare
 from tidelog.ope.verdict import NO_CHECKS, RuleCheck, read_judgement, read_verdict, write
 
 CASES = {
@@ -119,13 +119,6 @@ def test_what_fails_first_is_said_with_its_reason_and_the_others_by_name():
     assert "number of episodes, or of clusters at least 50; it is 12: about 4.2 times as many" in few.explain()
     assert {one.outcome for one in few.checks if one.rule == "pareto_k"} == {"not asked"}
     assert "No check failed: the 95% interval of the difference lies above 0." in judged().explain()
-
-
-def test_a_share_does_not_grow_with_the_number_of_episodes():
-    support = dataclasses.replace(verdict().support, episodes=10_000, effective_sample_size=60.0)
-    (size,) = (one.check for one in decide.support_findings(support, Limits()) if one.rule == "effective_sample_size")
-    assert (size.limit, size.limit_name) == (100.0, "effective_share")
-    assert math.isnan(size.times)
 
 
 def test_a_file_of_an_earlier_version_is_explained_as_far_as_it_goes(tmp_path):

@@ -158,12 +158,6 @@ def test_what_the_derived_log_holds():
     assert made.has_target.all()
 
 
-def test_returns_to_go_by_hand():
-    assert returns_to_go(np.asarray([1.0, 2.0, 3.0, 4.0]), np.asarray([0, 3, 4]), 0.5) == pytest.approx(
-        [2.75, 3.5, 3.0, 4.0]
-    )
-
-
 # The algorithm on the loop.
 
 

@@ -29,7 +29,7 @@ from tidelog.ope.assumptions import (
     unusual_action_count,
     with_detected_clusters,
 )
-from tidelog.ope.estimators import Ratios, logged_return, means, standard_error, support_of, weighted_dr
+from tidelog.ope.estimators import Ratios, logged_return, standard_error, support_of, weighted_dr
 from tidelog.ope.evidence import clusters_of, episode_folds, without
 from tidelog.ope.propensities import clone_by_counts, with_time
 
@@ -244,13 +244,6 @@ def test_rows_of_clusters_are_sums():
     assert ratios.clustered(None) is ratios
 
 
-def test_a_difference_of_sums_and_episodes_is_over_clusters():
-    clusters = np.array([0, 1, 0, 1])
-    one, two = means(np.arange(4.0)).clustered(clusters), means(np.ones(4))
-    assert one.minus(two).estimate == pytest.approx(0.5)
-    assert len(one.minus(two)) == 2
-
-
 def test_large_logs_add_up_clusters_block_by_block(monkeypatch):
     evidence = random_log([3, 1, 2, 4] * 20)
     clusters = np.arange(80) % 7
@@ -279,14 +272,6 @@ def test_effective_sizes_count_clusters():
     assert (alone.episodes, found.episodes) == (100, 10)
     assert found.effective_sample_size <= 10
     assert found.largest_weight >= alone.largest_weight
-
-
-def test_folds_keep_clusters_whole():
-    user, log = people(cluster=lambda user: user)
-    folds = episode_folds(log, 5, 0)
-    assert all(len(set(folds[user == one])) == 1 for one in range(40))
-    assert np.array_equal(clusters_of(log), user)
-    assert clusters_of(people()[1]) is None
 
 
 @pytest.mark.parametrize("name", ["user_id", "customer"])

@@ -27,15 +27,6 @@ def interval(ratios, method="bca", confidence=None):
 
 
 @pytest.mark.parametrize("method", ["percentile", "bca"])
-def test_coverage_of_a_mean_of_normal_values(method):
-    generator = np.random.default_rng(0)
-    logs = [interval(means(generator.normal(3.0, 2.0, 50)), method) for _ in range(1500)]
-    covered = np.mean([low <= 3.0 <= high for _, low, high in logs])
-    # 94.4 to 95% cover, of 8,000: at least 4 standard errors of 1,500 trials, and 1 in 10,000 seeds fails
-    assert 0.92 < covered < 0.98
-
-
-@pytest.mark.parametrize("method", ["percentile", "bca"])
 def test_coverage_of_a_self_normalised_mean_of_skewed_values(method):
     # weights log-normal, rewards exponential plus the weight: E[w r] / E[w] = 1 + E[w^2]
     generator = np.random.default_rng(1)
@@ -86,16 +77,6 @@ def test_bca_leans_towards_the_long_tail():
     plain, corrected = interval(ratios, "percentile", many), interval(ratios, "bca", many)
     assert corrected.low > plain.low  # 0 of 1,000 other seeds fail
     assert corrected.high > plain.high
-
-
-@pytest.mark.parametrize("method", ["percentile", "bca"])
-def test_a_constant_reward_moves_the_whole_interval_of_a_difference_by_nothing(method):
-    evidence = random_log([3] * 60)
-    moved = random_log([3] * 60, reward=evidence.reward + 100.0)
-    for estimator in (wis, weighted_dr):
-        before = interval(estimator(evidence).minus(logged_return(evidence)), method)
-        after = interval(estimator(moved).minus(logged_return(moved)), method)
-        assert after == pytest.approx(before, abs=1e-8)
 
 
 def test_replicates_come_from_the_seed_alone():
@@ -254,13 +235,6 @@ def test_a_widened_interval_has_longer_arms():
         Confidence(widening=0.5)
 
 
-def test_weight_that_is_lost_widens_without_end():
-    lost = np.zeros((50, 1))
-    lost[0] = 1.0
-    found = interval(Ratios(lost, lost), "bca", Confidence(0.95, 1000, 0, widening=2.0))
-    assert found[1:] == (-np.inf, np.inf)
-
-
 @pytest.mark.full
 def test_twenty_policies_on_noise_are_hardly_ever_better():
     """200 logs of noise: at once, and one after the other, some policy is called better in at most 5% of them.
@@ -284,15 +258,6 @@ def test_twenty_policies_on_noise_are_hardly_ever_better():
     assert alone > 40
     assert together <= 19, "99 of 100 studies with an error of 5% have at most 17; 2 for the bootstrap's own"
     assert in_turn <= 19
-
-
-def test_a_real_difference_is_found_among_policies_at_once():
-    confidence = Confidence(0.95, 1000, 0)
-    several = differences(400, 10, effect=0.5)
-    reach = critical_values(several, confidence, 0.05) / normal_deviate(0.05)
-    # 0 of 138 other seeds fail, here and below
-    assert 1.0 < reach[0] < normal_deviate(0.05 / 10) / normal_deviate(0.05), "correlated: less than Bonferroni"
-    assert all(interval(one, "bca", Confidence(0.95, 1000, 0, widening=reach[0])).low > 0 for one in several)
 
 
 @pytest.mark.parametrize("power", [300, 365, 432])  # of two, which rounds nothing

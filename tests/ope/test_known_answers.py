@@ -6,21 +6,12 @@ import numpy as np
 import pytest
 
 import tidelog as tl
+from tests.ope.cases import Always
 from tidelog.ope import propensities
 from tidelog.ope.text import tail_sentence
 
 SHARES = np.array([0.2, 0.3, 0.5])
 STEPS, EPISODES = 3, 400
-
-
-class Rule:
-    """Equal probabilities everywhere."""
-
-    def __init__(self, chances):
-        self.chances = np.asarray(chances)
-
-    def probabilities(self, observation, mask=None):
-        return np.broadcast_to(self.chances, (len(next(iter(observation.values()))), 3)).copy()
 
 
 def log(**arrays):
@@ -43,7 +34,7 @@ JUDGE = {"sample": True, "ledger": False, "progress": False, "learnt_from": "oth
 def test_the_behaviour_policy_itself_differs_by_exactly_nothing(declared):
     shares = {"propensity": {str(action): share for action, share in enumerate(SHARES.tolist())}} if declared else {}
     states = np.random.default_rng(1).integers(4, size=(STEPS * EPISODES, 1))  # so few that the model is not exact
-    verdict = tl.judge(Rule(SHARES), log(observation=states, **shares), **JUDGE)
+    verdict = tl.judge(Always(*SHARES), log(observation=states, **shares), **JUDGE)
     assert (verdict.decision, verdict.difference) == ("no difference shown", (0.0, 0.0, 0.0))
     assert verdict.reasons[0] == "every weight is 1: the policy decides as the behaviour policy did"
     assert "By every measure the policy does what the behaviour policy did" in str(verdict)
@@ -52,19 +43,19 @@ def test_the_behaviour_policy_itself_differs_by_exactly_nothing(declared):
 
 @pytest.mark.parametrize("shift", [1e-3, 0.05])
 def test_another_policy_is_not_taken_for_it(shift):
-    difference = tl.judge(Rule(np.add(SHARES, [shift, 0.0, -shift])), log(), **JUDGE).difference
+    difference = tl.judge(Always(*np.add(SHARES, [shift, 0.0, -shift])), log(), **JUDGE).difference
     assert difference.low < difference.high
 
 
 def test_estimated_propensities_never_make_it_known():
-    assert tl.judge(Rule(SHARES), log(propensity=None), **JUDGE).difference != (0.0, 0.0, 0.0)
+    assert tl.judge(Always(*SHARES), log(propensity=None), **JUDGE).difference != (0.0, 0.0, 0.0)
 
 
 def test_weights_alone_learn_nothing(monkeypatch):
     def refuse(*arguments):
         raise AssertionError("a model was fitted")
 
-    data, rule = log(), Rule([0.5, 0.3, 0.2])
+    data, rule = log(), Always(0.5, 0.3, 0.2)
     with monkeypatch.context() as patch:
         patch.setattr(propensities, "_clones", refuse)
         row = tl.estimate(rule, data, ["wis"])["wis"]
@@ -76,7 +67,7 @@ def test_weights_alone_learn_nothing(monkeypatch):
 
 
 def test_the_rows_of_a_model_alone_say_what_their_intervals_lack():
-    rows = tl.estimate(Rule([0.5, 0.3, 0.2]), log(), ["fqe", "wdr"], model="tabular")
+    rows = tl.estimate(Always(0.5, 0.3, 0.2), log(), ["fqe", "wdr"], model="tabular")
     assert rows["fqe"].method.endswith("of the model's values alone")
     assert rows["fqe"].note == "its interval does not hold the model's own error"
     assert (rows["wdr"].method, rows["wdr"].note) == ("bca, 1,000 replicates", "")

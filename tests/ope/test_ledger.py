@@ -187,13 +187,6 @@ class Always:
         return np.tile(np.eye(2)[self.action], (len(observation["x"]), 1))
 
 
-def test_what_showed_no_number_spends_nothing(file):
-    log, (one, two) = noise(8), random_policies(2)
-    assert judge(one, log, limits=QUICK, ledger=file).decision == "unsupported"
-    assert [look.number for look in Ledger.of(log, file).looks] == [0]
-    assert judge(two, log, limits=QUICK, ledger=file).looks == 0
-
-
 def test_a_log_without_a_place_uses_the_users_state_folder(tmp_path, monkeypatch):
     log = noise()
     judge(random_policies(1)[0], log, limits=QUICK)

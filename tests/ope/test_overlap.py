@@ -14,7 +14,6 @@ from tidelog.data import statistics
 from tidelog.data.statistics import Overlap, Sketch, episode_hashes
 from tidelog.errors import CheckpointError
 from tidelog.ope.decide import Reuse, broken, chosen_here
-from tidelog.training.record import Record
 from tidelog.training.run import policy_of_run
 
 
@@ -239,13 +238,6 @@ def forget_sketches(folder):
     content = json.loads((folder / "run.json").read_text())
     del content["sketches"]
     write_record(folder, content)
-
-
-def test_old_run_folders_are_read_without_a_sketch(log, tmp_path):
-    finish(begin(bc(), log, tmp_path / "run"))
-    forget_sketches(tmp_path / "run")
-    assert Record.read(tmp_path / "run").sketches == {}
-    assert "learnt_from" not in policy_of_run(tmp_path / "run").origin
 
 
 @pytest.mark.parametrize("broken", [{}, {"episodes": 3, "rewards": True, "smallest": "xyz"}, {"smallest": 3}])

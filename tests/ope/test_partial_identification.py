@@ -47,27 +47,6 @@ def test_everything_shown_changes_nothing():
     assert excess_unshown(evidence) == unshown_share(evidence) == 0.0
 
 
-def test_the_bound_is_below_the_truth_for_any_value_of_what_is_never_logged():
-    """The second of two actions is never logged in half of the rows; the bound is that of its worst value."""
-    count, generator = 4000, np.random.default_rng(0)
-    context = np.arange(count) % 2
-    action = np.where(context == 1, 0, generator.integers(0, 2, count))
-    reward = 0.5 * action + generator.uniform(0, 1, count)
-    shown = np.stack([np.ones(count, bool), context == 0], axis=1)
-    both = np.where(context[:, None] == 1, [[1.0, 0.0]], [[0.5, 0.5]])
-    target = np.tile([0.0, 1.0], (count, 1))
-    evidence = evidence_of(
-        np.ones(count, int), reward=reward, target=target[np.arange(count), action],
-        behaviour=both[np.arange(count), action], model=0.5 * action + 0.5, model_target=np.ones(count),
-        target_all=target, behaviour_all=both, model_all=np.tile([0.5, 1.0], (count, 1)),
-    )  # fmt: skip
-    evidence = replace(evidence, action=action, supported=shown)
-    assert unshown_share(evidence) == excess_unshown(evidence) == 0.5
-    bound = sequential_dr(extreme_values(evidence)).estimate
-    # 10.8 standard errors: a right bound fails for 3 in 10^27 seeds
-    assert bound == pytest.approx(0.5 * 1.0 + 0.5 * reward.min(), abs=0.05)
-
-
 def test_the_extreme_at_a_step_is_that_of_the_step_or_a_later_one():
     evidence = evidence_of([3, 1], reward=[1, 5, -2, -1], target=np.ones(4), behaviour=np.ones(4), discount=0.5)
     # returns to go: 1 + 0.5 * 4 = 3, 5 - 1 = 4, -2; and -1

@@ -10,7 +10,6 @@ from tests.algorithms.worlds import world
 from tests.ope.played import better, policy_of, treated
 from tidelog import SpecError
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.ope import networks, propensities
 from tidelog.ope.estimators import double_reinforcement
 from tidelog.ope.policy_evidence import evidence_of
 from tidelog.ope.text import evidence_notes
@@ -35,14 +34,6 @@ def even(log, episodes, steps):
         observation=seen, action=log.action[rows % log.steps], reward=log.reward[rows % log.steps],
         episode=rows // steps, terminated=ends & ~late, truncated=ends & late, bounds=([-2.0, -2.0], [2.0, 2.0]),
     )  # fmt: skip
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """Fewer updates, where it is not about what networks find."""
-    for page in (propensities, networks):
-        monkeypatch.setattr(page, "FEWEST", 60)
-        monkeypatch.setattr(page, "MOST", 60)
 
 
 def test_tables_are_chosen_where_the_log_is_one_and_double_reinforcement_finds_the_value(log, policy):
@@ -128,6 +119,7 @@ def test_continuous_actions_with_and_without_a_bandwidth(quick):
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("few_updates")
 def test_smoothing_is_reported_as_what_it_costs():
     """The reward is minus the squared action; noise of 0.2 half-ranges around 0 costs 0.04."""
     rng = np.random.default_rng(0)
@@ -171,10 +163,12 @@ def test_several_choices_at_once_need_recorded_propensities_and_a_probability():
 
 
 def test_weights_of_the_log_are_not_used_and_that_is_said(log, policy):
+    log = log.take_episodes(range(800))
     weighted = replace(log, weight=np.linspace(0, 1, log.steps, dtype=np.float32))
-    found = evidence_of(policy, weighted)
+    settings = {"model": "tabular", "cloning": False, "tests": False}
+    found = evidence_of(policy, weighted, **settings)
     assert "each episode counts once" in evidence_notes(found, policy, weighted, False)[0]
-    assert (found.policy.model == evidence_of(policy, log).policy.model).all()
+    assert (found.policy.model == evidence_of(policy, log, **settings).policy.model).all()
 
 
 def test_what_cannot_be_judged_is_refused(log, policy):

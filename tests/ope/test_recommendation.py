@@ -152,19 +152,7 @@ def test_contrasts_are_part_of_the_simultaneous_family():
     assert rule.verdict["decision"] == both["rule"].decision, "a rule carries its verdict, as a policy does"
 
 
-def test_one_policy_in_two_ways_of_acting():
-    train, held_out = world(lambda x: 0.5 + 0.0 * x[:, 0], count=3_000)
-    policy = tl.fit(tl.BC(hidden=(8,)), train, 200, progress=False).policy()
-    ways = {way: policy.with_acting(way) for way in ("mode", "sample")}
-    found = tl.judge(ways, held_out, limits=QUICK, ledger=False, model="tabular")
-    assert [one.acting for one in found] == ["mode", "sample"]
-    for way, one in found.items():
-        alone = tl.judge(policy, held_out, way == "sample", limits=QUICK, ledger=False, model="tabular")
-        assert one.difference.estimate == alone.difference.estimate
-    assert policy.acting is not None
-
-
-@pytest.mark.usefixtures("few_updates")
+@pytest.mark.usefixtures("quick")
 def test_networks_regress_the_reward_of_single_decisions_once_for_all(monkeypatch):
     _, held_out = world(lambda x: 0.5 + 0.0 * x[:, 0], count=600)
     calls = []

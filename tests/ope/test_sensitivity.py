@@ -84,13 +84,6 @@ def test_no_cause_that_averages_to_the_propensities_is_worse():
     assert bound == pytest.approx(least(evidence, weighted_dr, 1.5, cells), abs=0.01)
 
 
-def test_odds_of_1_change_nothing_and_more_odds_are_worse():
-    evidence = random_log([2] * 50)
-    found = [worst_ratios(evidence, against_behavior, odds).estimate for odds in (1.0, 1.5, 3.0)]
-    assert found[0] > found[1] > found[2]
-    assert found[0] == pytest.approx(against_behavior(evidence).estimate)
-
-
 def test_a_policy_without_weight_stays_nan():
     evidence = random_log([2] * 5)
     nowhere = replace(evidence, target=np.zeros(10))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.algorithms.worlds import small, world
+from tests.algorithms.worlds import world
 from tests.ope.played import better, policy_of, treated
 from tests.policies.permuted import ACTIONS, permuted
 from tidelog import ConfigError, SpecError
@@ -78,14 +78,6 @@ def test_a_table_is_asked_only_where_a_decision_was_taken(log):
     assert (~asked).any()
 
 
-def test_masks_are_honoured():
-    log = world("discrete")
-    policy = tl.fit(small("bc"), log, 3).policy()
-    found = target_of(policy, log, sample=True)
-    assert (found.probabilities[~log.action_mask] == 0).all()
-    assert (found.logged > 0).all()
-
-
 @pytest.mark.full
 def test_a_memory_goes_along_each_episode_and_sees_what_followed_its_end():
     log = world("discrete", 3)
@@ -130,15 +122,6 @@ def test_kernel_draws_follow_the_kernel():
     assert (np.abs(drawn[:, 0]) <= 1).all()
 
 
-def test_kernel_ratios_have_mean_one_in_logs_that_cover_it():
-    rng = np.random.default_rng(0)
-    logged = rng.uniform(BOUNDS.low, BOUNDS.high, (200_000, 2))
-    middle = np.tile([[0.95, 2.0]], (200_000, 1))
-    ratio = kernel_density(logged, middle, BOUNDS, 0.2) * 20.0  # uniform over an area of 20
-    # 4 standard errors: a right density fails for 6 in 100,000 seeds
-    assert ratio.mean() == pytest.approx(1.0, abs=4 * ratio.std() / np.sqrt(200_000))
-
-
 def test_a_dimension_without_room_does_not_count():
     flat = Continuous((-1.0, 3.0), (1.0, 3.0))
     action, middle = np.asarray([[0.1, 3.0]]), np.asarray([[0.0, 3.0]])
@@ -172,14 +155,6 @@ def test_continuous_targets(moved):
     assert np.abs(smooth.actions.mean(1) - exact.actions[:, 0]).max() < 0.15  # 0 of 19 other seeds fail
     with pytest.raises(ConfigError, match="bandwidth = -1"):
         target_of(policy, moved, bandwidth=-1.0)
-
-
-@pytest.mark.full
-def test_a_memory_moves_on_between_continuous_draws(moved):
-    policy = tl.fit(tl.BC(hidden=(8,), recurrent_size=4, window=4, batch_size=8), moved, 3).policy()
-    found = target_of(policy, moved, sample=True)
-    assert found.actions.shape == (len(moved.observation["observation"]), 8, 1)
-    assert (found.logged > 0).all()
 
 
 @pytest.mark.full

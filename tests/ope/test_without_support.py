@@ -4,22 +4,14 @@ import numpy as np
 import pytest
 
 import tidelog as tl
+from tests.ope.cases import Always
 from tidelog.ope import judge, policy_evidence
 from tidelog.ope.decide import Limits, has_no_support
 from tidelog.ope.evidence import Evidence
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 RARE = 0.001
-
-
-class Fixed:
-    """Takes each action with a fixed probability."""
-
-    def __init__(self, *chances):
-        self.chances = np.array(chances)
-
-    def probabilities(self, observation, mask=None):
-        rows = len(next(iter(observation.values())))
-        return np.tile(self.chances, (rows, 1))
 
 
 def habits(episodes=300, steps=2):
@@ -48,18 +40,18 @@ def fits(*words, **named):
 def test_without_support_no_network_is_fitted(monkeypatch):
     for name in ("network_values", "feature_ratios"):
         monkeypatch.setattr(policy_evidence, name, fits)
-    verdict = judged(Fixed(0.0, 0.5, 0.5), habits())
+    verdict = judged(Always(0.0, 0.5, 0.5), habits())
     assert verdict.decision == "unsupported"
     assert "the weights alone show that the log cannot judge it" in verdict.paragraph
     assert "model='none'" not in verdict.paragraph
     assert verdict.next_step.startswith("Next: judge a policy that stays closer to the behaviour policy's decisions")
     with pytest.raises(Fitted):
-        judged(Fixed(1 - 2 * RARE, RARE, RARE), habits())
+        judged(Always(1 - 2 * RARE, RARE, RARE), habits())
 
 
 @pytest.mark.full
 def test_with_networks_the_verdict_and_its_support_are_the_same(monkeypatch):
-    log, never = habits(), Fixed(0.0, 0.5, 0.5)
+    log, never = habits(), Always(0.0, 0.5, 0.5)
     verdict = judged(never, log)
     monkeypatch.setattr(judge, "has_no_support", lambda *_: False)
     whole = judged(never, log)
@@ -71,7 +63,7 @@ def test_with_networks_the_verdict_and_its_support_are_the_same(monkeypatch):
 @pytest.mark.full
 def test_a_policy_after_one_without_support_has_its_clone():
     """The differences from cloned behaviour do not depend on the order in which policies are judged."""
-    never, even, log = Fixed(0.0, 0.5, 0.5), Fixed(1 - 2 * RARE, RARE, RARE), habits()
+    never, even, log = Always(0.0, 0.5, 0.5), Always(1 - 2 * RARE, RARE, RARE), habits()
     first, last = (
         judged(dict(pair), log) for pair in ([("even", even), ("never", never)], [("never", never), ("even", even)])
     )

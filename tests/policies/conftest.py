@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.ope.conftest import few_updates
 from tests.training.logs import log, origin, saved
 from tests.training.runs import bc, begin, finish
 
-__all__ = ["log", "origin", "saved"]
+__all__ = ["few_updates", "log", "origin", "saved"]
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,12 @@
 """One declared way of acting: what declares it, what obeys it, and what warns of another one."""
 
 import json
-import warnings
 
 import numpy as np
 import polars as pl
 import pytest
 
 from tests.ope.cases import best_treatments, mostly, treated
-from tests.runtime.cases import policy as case
 from tests.training.runs import bc, begin, finish
 from tidelog import ConfigError, judge, load_policy, load_run, rollout, runtime
 from tidelog.errors import CheckpointError
@@ -153,23 +151,6 @@ def test_a_table_is_acted_on_in_the_declared_way(policy, seen, log, tmp_path):
     assert "propensity" not in act_on_table(policy, tmp_path / "rows.csv").columns
 
 
-@pytest.mark.full
-def test_a_recurrent_policy_samples_in_the_order_of_each_episode(tmp_path):
-    policy = case("iql, memory").with_acting("sample")
-    assert policy.is_recurrent
-    generator = np.random.default_rng(0)
-    frame = pl.DataFrame({name: generator.standard_normal(40) for name in ("age", "dose", "pressure")})
-    frame = frame.with_columns(ward=pl.Series(["a", "b"] * 20), sex=pl.Series(["f"] * 40))
-    frame = frame.with_columns(who=pl.Series(np.arange(40) % 3), when=pl.Series(generator.permutation(40)))
-    frame.write_csv(tmp_path / "rows.csv")
-    (tmp_path / "columns.toml").write_text(
-        'episode = "who"\nstep = "when"\nobservation = ["age"]\naction = "a"\nreward = "r"\n'
-    )
-    one, two = (act_on_table(policy, tmp_path / "rows.csv", tmp_path / "columns.toml", seed=2) for _ in range(2))
-    assert one.equals(two)
-    assert one.height == 40
-
-
 def test_a_run_folder_remembers_the_declaration_of_these_weights(log, tmp_path):
     run = begin(bc(), log, tmp_path / "run", eval_every=10)
     next(run.stream())
@@ -182,10 +163,3 @@ def test_a_run_folder_remembers_the_declaration_of_these_weights(log, tmp_path):
     (tmp_path / "run" / FILE).write_text(json.dumps([1]))
     with pytest.raises(CheckpointError, match="fix: remove it and judge the run again"):
         load_run(tmp_path / "run", log).policy()
-
-
-def test_training_and_exports_do_not_warn(log, tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ActingWarning)
-        run = finish(begin(bc(), log, tmp_path / "run"))
-        run.policy().with_acting("sample").save(tmp_path / "policy")

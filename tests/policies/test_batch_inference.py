@@ -44,13 +44,6 @@ def test_every_row_gets_the_action_of_its_features(ending, policy, log, frame, t
     assert acted["id"].cast(pl.Int64).to_list() == list(range(log.steps))
 
 
-def test_a_column_called_action_stays_what_it_was(policy, frame, tmp_path):
-    write_table(frame.with_columns(action=pl.lit("theirs")), tmp_path / "new.csv")
-    acted = act_on_table(policy, tmp_path / "new.csv")
-    assert set(acted["action"]) == {"theirs"}
-    assert "policy_action" in acted.columns
-
-
 def put(frame, name, values):
     """Return the table with other cells (row from 1) in a column of text."""
     column = frame[name].cast(pl.String).to_list()

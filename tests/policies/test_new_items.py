@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tests.algorithms.recommenders import after, described, policy, small
+from tests.algorithms.recommenders import described, policy, small
 from tests.data.clicks import ROLES, clicks
+from tests.runtime.cases import listing
 from tidelog import runtime
 from tidelog.cli import main
 from tidelog.errors import SpecError
@@ -41,7 +42,7 @@ def test_a_new_item_has_the_score_of_one_with_its_features(reader):
 
 
 def test_items_of_the_log_keep_their_vectors():
-    trained = policy(small(content=True), described(), after(small(content=True), described()))
+    trained = listing("lists, features")
     more = trained.with_items(["twin"], [TWIN]).with_items(["other"], [TWIN])
     before, now = (np.asarray(one.algorithm.all_items(one.params)) for one in (trained, more))
     np.testing.assert_array_equal(now[:11], before)

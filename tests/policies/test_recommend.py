@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tidelog as tl
-from tests.algorithms.recommenders import after, described, policy, small
+from tests.algorithms.recommenders import described, policy, small
+from tests.runtime.cases import listing
 from tidelog.errors import SpecError
 from tidelog.recommend.tables import recommend_for_table
 from tidelog.runtime.ranking import FoundItems, order_found
@@ -64,15 +64,6 @@ def test_the_same_histories_have_the_same_lists_alone_and_together(recommender):
 
 
 @pytest.mark.sample("likelihood")
-def test_a_saved_policy_recommends_the_same(recommender, tmp_path):
-    recommender.save(tmp_path / "policy")
-    again = tl.load_policy(tmp_path / "policy")
-    one, two = (each.recommend([["i3", "i4"], []], 5) for each in (recommender, again))
-    assert one.items.tolist() == two.items.tolist()
-    np.testing.assert_array_equal(one.scores, two.scores)
-
-
-@pytest.mark.sample("likelihood")
 def test_a_ranker_speaks_in_indices(recommender):
     taken = np.array([[0, 0, 4, 5]], np.int32)
     names = HistoryNames(ITEMS, ("buy", "click"))
@@ -87,7 +78,7 @@ def test_a_ranker_speaks_in_indices(recommender):
 
 
 def test_what_is_not_said_of_a_user_counts_as_nothing_known():
-    told = policy(small(), described(), after(small(), described()))
+    told = listing("lists, gru")
     nobody = told.recommend([["i1"]], 4).scores
     for user in (None, {}, {"age": None, "plan": None, "likes": []}, {"age": float("nan"), "plan": ""}):
         np.testing.assert_array_equal(told.recommend(Histories([["i1"]], users=[user]), 4).scores, nobody)
@@ -154,12 +145,6 @@ def test_what_is_handed_in_wrong_is_named(recommender, call, said):
     choices = {name: call[name] for name in ("k", "candidates", "exclude", "exclude_seen") if name in call}
     with pytest.raises(SpecError, match=said):
         recommender.recommend(asked, **choices)
-
-
-def test_a_kind_of_event_that_there_is_not_is_refused_by_index_too(recommender):
-    names = HistoryNames(ITEMS, ("buy", "click"))
-    with pytest.raises(SpecError, match=r"events have 3: expected kinds 0 \(none\) to 2"):
-        recommender.ranker().rank(HistoryArrays(np.array([[1]]), np.array([[3]]), names=names), 2)
 
 
 def test_lists_keep_the_columns_of_the_table_whatever_they_are_called(recommender):

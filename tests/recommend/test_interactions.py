@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import tidelog as tl
 from tests.algorithms.recommenders import described, people
 from tests.data.clicks import ROLES, clicks, interactions
-from tests.shared import shared
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.read import INTERACTION_CHECKS, Roles, reopen_any, validate_by_roles
 from tidelog.runtime.recommender import Profiles
@@ -111,15 +110,6 @@ def test_slates_and_features_share_the_catalogue() -> None:
     assert abs(log.item_features[1:, 0].mean()) < 1e-6
     np.testing.assert_array_equal(log.slate[:, 0], log.item)
     np.testing.assert_array_equal(log.slate[:, 1:], np.tile([1, 2], (len(log), 1)))
-
-
-def test_histories_are_what_came_before() -> None:
-    log = interactions()
-    items, events = log.histories(np.arange(len(log)), 4)[:2]
-    for row in range(len(log)):
-        before = log.item[log.starts[log.user[row]] : row][-4:]
-        np.testing.assert_array_equal(items[row], [0] * (4 - len(before)) + before.tolist())
-    np.testing.assert_array_equal(items > 0, events > 0)
 
 
 def test_users_are_described_as_a_caller_describes_them_later() -> None:
@@ -252,11 +242,6 @@ def test_every_check_is_described_and_tested() -> None:
     assert all(one.meaning.endswith(".") for one in INTERACTION_CHECKS.values())
     tested = {case[0] for case in BROKEN}
     assert {one.name for one in INTERACTION_CHECKS.values() if one.level == "error"} <= tested
-
-
-def test_the_page_names_every_argument() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "recommender-bcq.md").read_text()
-    assert all(f"`{name}`" in page for name in Roles.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
@@ -480,22 +465,6 @@ def test_a_moment_outside_the_log_is_refused() -> None:
         interactions().split(at="yesterday")
     with pytest.raises(ConfigError, match="between 0 and 1"):
         interactions().split(share=1.0)
-
-
-@pytest.mark.full
-def test_online_retail_goes_through_the_door() -> None:
-    frame = pl.read_parquet(shared("data/online_retail_cc0/online_retail_2010_2011.parquet"))
-    taken = frame.filter(pl.col("CustomerID").is_not_null() & (pl.col("Quantity") > 0))
-    taken = taken.with_columns(paid=pl.col("Quantity") * pl.col("UnitPrice"))
-    log = tl.read_interactions(
-        taken, user="CustomerID", item="StockCode", time="ts", reward="paid", session="InvoiceNo"
-    )
-    assert len(log) == taken.height == 397_924
-    assert log.statistics()["sessions"] == taken["InvoiceNo"].n_unique()
-    split = log.split(at="2011-11-01")
-    assert len(split.train) + len(split.test.targets) == len(log)
-    said = {one.check: one.found for one in split.report.problems}
-    assert "one of 52 items that never occur before" in said["cold items"]
 
 
 def test_interactions_are_a_table_in_a_notebook() -> None:

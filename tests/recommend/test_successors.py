@@ -31,6 +31,7 @@ from tidelog.recommend.next_item import next_item_loss, read_windows, targets_of
 from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, write
 from tidelog.runtime.ranking import NO_PLACE, TRUSTS
+from tidelog.training.loop import as_arrays
 
 ROLES = {"user": "u", "item": "i", "time": "t"}
 
@@ -141,25 +142,38 @@ def test_each_state_of_a_window_has_the_successors_of_its_last_event_without_its
         np.testing.assert_array_equal(np.asarray(seen.places.scores[:, -1]) > NO_PLACE, whole)
 
 
-def test_critics_read_all_places_and_a_held_out_loss_takes_nothing_out():
+def losses_of(h, state, row):
+    """The loss of pretraining, as one program for all calls with the same shapes."""
+    return float(compiled(h.phases()[0].losses)(as_arrays(h), state, row, jax.random.key(0))["imitation_loss"])
+
+
+def test_a_held_out_loss_takes_nothing_out():
     h, log = small(successors=3), described()
     state, row = fresh(h, log), batch(h, log)
-    stepped, _ = compiled(h.phases()[1].step)(h, state, row)
-    assert np.isfinite(np.asarray(jax.tree.leaves(stepped.critic)[0])).all()
-    whole = float(h.phases()[0].losses(h, state, row, jax.random.key(0))["imitation_loss"])
     nothing = state.facts.successors._replace(counts=jnp.zeros_like(state.facts.successors.counts))
     without = state._replace(facts=state.facts._replace(successors=nothing))
-    assert whole < float(h.phases()[0].losses(h, without, row, jax.random.key(0))["imitation_loss"])
+    assert losses_of(h, state, row) < losses_of(h, without, row)
     unseen = row._replace(valid=jnp.zeros_like(row.valid)) if row.valid is not None else row
-    assert np.isfinite(float(h.phases()[0].losses(h, state, unseen, jax.random.key(0))["imitation_loss"]))
+    assert np.isfinite(losses_of(h, state, unseen))
+
+
+@pytest.mark.full
+def test_critics_read_all_places():
+    h, log = small(successors=3), described()
+    stepped, _ = compiled(h.phases()[1].step)(h, fresh(h, log), batch(h, log))
+    assert np.isfinite(np.asarray(jax.tree.leaves(stepped.critic)[0])).all()
 
 
 def test_an_update_does_not_learn_from_counts_of_its_own_targets():
     h, log = small(successors=3, memory=0, dropout=None), described()
     state, row = fresh(h, log), batch(h, log)
-    held_out = float(next_item_loss(state.next_item, h, row, state.facts, None)[0])
-    assert float(next_item_loss(state.next_item, h, row, state.facts, jax.random.key(0))[0]) > held_out + 0.1
-    places, others = (critic_inputs(h, state, row.data, one).around.places for one in (targets_of(row), None))
+    held_out, learnt = (
+        compiled(next_item_loss)(state.next_item, as_arrays(h), row, state.facts, key)[0]
+        for key in (None, jax.random.key(0))
+    )
+    assert learnt > held_out + 0.1
+    inputs = eqx.filter_jit(critic_inputs)
+    places, others = (inputs(h, state, row.data, one).around.places for one in (targets_of(row), None))
     assert (np.asarray(places.scores) < np.asarray(others.scores)).any()
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-import tidelog as tl
 from tests.algorithms.recommenders import after, batch, compiled, described, fresh, policy, small
 from tests.recommend.test_next_item import gathered
-from tests.runtime.cases import ONNX, SCORES, WITHOUT, listing
+from tests.runtime.cases import SCORES, listing
 from tests.serving.test_app import asked
 from tidelog import SpecError, runtime
 from tidelog.algorithms.optimisation import gradient_step, init_opt_state
@@ -62,7 +61,7 @@ def test_vectors_of_zeros_are_no_vectors_and_leave_all_other_random_numbers_alon
 
 
 def _loss(h, state, rows):
-    return float(next_item_loss(state.next_item, h, rows, state.facts, jax.random.key(3))[0])
+    return float(compiled(next_item_loss)(state.next_item, as_arrays(h), rows, state.facts, jax.random.key(3))[0])
 
 
 @pytest.mark.full
@@ -199,12 +198,6 @@ def test_every_reader_knows_the_same_users_and_the_others_share_one_vector(tmp_p
 
 def _table():
     return pl.DataFrame({"u": ["u0", "u0", "stranger", "stranger"], "i": ["i1", "i2"] * 2})
-
-
-@pytest.mark.full
-@pytest.mark.skipif(not ONNX, reason=WITHOUT)
-def test_onnx_knows_the_same_users(tmp_path):
-    assert tl.export(listing("lists, users"), tmp_path / "policy")["onnx"]["holds"]
 
 
 def test_http_answers_as_numpy_does(tmp_path):

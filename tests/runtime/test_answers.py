@@ -214,6 +214,7 @@ def numbers_changed(content, factor):
 
 
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)
+@pytest.mark.sample("iql, memory")
 @pytest.mark.parametrize("name", ["iql, memory", "bcq, memory", "ppg, dials", "discrete bcq, pictures"])
 def test_an_onnx_file_of_other_numbers_is_not_exported(name, tmp_path, monkeypatch):
     """Also where the policy samples, and the file has no default of its noise."""

@@ -11,15 +11,6 @@ from tidelog.policies.export import random_observations
 ROW = {"age": 3.0, "dose": 1.0, "pressure": 1.0, "ward": "b", "sex": "m"}
 
 
-def test_one_a_batch_and_a_frame_get_the_same_answers(artefacts):
-    plain = runtime.load(artefacts["iql, box"])
-    one = plain(ROW)
-    assert one.shape == (2,)
-    assert one.dtype == np.float32
-    np.testing.assert_allclose(plain({name: [value] * 3 for name, value in ROW.items()}), [one] * 3, atol=1e-6)
-    assert runtime.load(artefacts["iql, choice"])(ROW).shape == ()
-
-
 def test_many_rows_are_computed_in_parts(artefacts):
     plain = runtime.load(artefacts["iql, memory"])
     seen = random_observations(policy("iql, memory"), 5000)

@@ -102,7 +102,7 @@ def simple_rules(
         )
     log = replace(log.with_known_rewards(), weight=None)
     plan = choose_model(log, model, None, seed)
-    behaviour = propensities_of(log, plan.folds, propensities, states=plan.states, seed=seed).logged
+    behaviour = propensities_of(log, plan.folds, propensities, states=plan.states, seed=seed, clones=False).logged
     values, returns = _values(log, plan, discount, seed)
     mask = None if log.action_mask is None else np.asarray(log.transitions.mask)
     action = np.asarray(log.action)
