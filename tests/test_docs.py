@@ -1,5 +1,6 @@
 """What the docs say exists, and what they show runs."""
 
+import ast
 import dataclasses
 import inspect
 import json
@@ -7,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -81,47 +81,6 @@ def test_every_name_in_coming_from_exists() -> None:
     assert not exists("tl.fitt")
 
 
-def test_every_row_of_the_five_systems_is_there_with_what_shows_it() -> None:
-    """Each has a page to the heading, or its line in tests/coming_from.txt; the rows hold every item of the audit."""
-    lines = (ROOT / "tests/coming_from.txt").read_text(encoding="utf-8").splitlines()
-    shown = {place: by for place, _, by in (line.rpartition(" | ") for line in lines)}
-    systems = {name: rows for name, rows in coming_from().items() if rows and len(rows[0]) == 3}
-    tables = list(systems.values())
-    for name, row in ((name, row) for name, rows in systems.items() for row in rows):
-        links, by = re.findall(r"\]\(([^)]+)\)", row[2]), shown.pop(f"{name} | {row[0]}", None)
-        assert links or by, row
-        for page, _, anchor in (link.partition("#") for link in links):
-            heads = re.findall(r"(?m)^#+ (.+)$", (ROOT / "docs" / page).read_text(encoding="utf-8"))
-            slugs = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
-            assert not anchor or anchor in slugs, row
-        for one in by.split(", ") if by else ():
-            path, _, test = one.partition("::")
-            assert f"def {test}" in (ROOT / path).read_text(encoding="utf-8") if test else (ROOT / path).exists(), row
-    assert shown == {}
-    audit = shared("specs/items_of_the_five_systems.md").read_text().split("## Every item")[1]
-    items = [
-        [line.split(" | ")[0] for line in part.splitlines() if line.startswith("| ")][1:]
-        for part in audit.split("\n### ")[1:]
-    ]
-    assert sum(map(len, items)) == 247
-    said_otherwise = {"metric", "_layer_num", "keys", "in", "seed", "loses", "it"}
-    for theirs, rows in zip(items, tables, strict=True):
-        known = {word for row in rows for word in re.findall(r"\w+", row[0])} | said_otherwise
-        assert [item for item in theirs if not known.issuperset(re.findall(r"\w+", item))] == []
-
-
-def test_every_knob_that_people_bring_has_its_row() -> None:
-    ours, theirs = (ROOT / "docs/coming-from.md").read_text(), shared("specs/parameters_elsewhere.md").read_text()
-    firsts = [[row.split("|")[1] for row in page.splitlines() if row.startswith("| ")] for page in (ours, theirs)]
-    known = set(re.findall(r"\w+", " ".join(firsts[0])))
-    wanted = [
-        word for first in firsts[1] for name in re.findall(r"`([^`]+)`", first) for word in re.findall(r"\w+", name)
-    ]
-    assert len(wanted) > 130
-    suffixes = {"_policy", "_vae"}  # of names that stand beside them
-    assert [word for word in wanted if not word.isdigit() and word not in known | suffixes] == []
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
@@ -139,35 +98,6 @@ def test_every_public_name_is_in_a_guide() -> None:
     pages = "\n".join(page.read_text() for page in PAGES if page.parent.name != "reference")
     named = set(re.findall(r"\btl\.([A-Za-z]\w*)", pages))
     assert set(tl.__all__) - named == set()
-
-
-def test_the_badges_say_what_the_project_says() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    prefix = "Programming Language :: Python :: 3."
-    versions = [one.split(" :: ")[-1] for one in project["project"]["classifiers"] if one.startswith(prefix)]
-    badges = {
-        "licence": project["project"]["license"],
-        "python": " | ".join(versions),
-        "types": "mypy strict" if project["tool"]["mypy"]["strict"] else "mypy",
-    }
-    shown = dict(
-        re.findall(r"\[!\[(\w+): [^]]*\]\(docs/figures/badge_(\w+)\.svg\)\]", (ROOT / "README.md").read_text())
-    )
-    assert shown == {name: name for name in [*badges, "docs"]}
-    for name, text in badges.items():
-        picture = (ROOT / f"docs/figures/badge_{name}.svg").read_text(encoding="utf-8")
-        assert f"<title>{name}: {text}</title>" in picture
-        assert f">{text}</text>" in picture
-
-
-def test_ci_runs_the_readmes_own_test_command() -> None:
-    readme, script = (ROOT / "README.md").read_text(), (ROOT / ".ci/run").read_text()
-    assert 'pip install -e ".[test]" && pytest' in readme
-    assert 'pip install --quiet -e ".[test]"\n' in script
-    assert "\npytest\n" in script
-    assert 'pip install --quiet -e ".[docs]"\n' in script
-    assert "\nmake -C docs clean html" in script
-    assert "pip install -e . && tidelog demo" in readme
 
 
 @pytest.fixture(scope="module")
@@ -323,6 +253,12 @@ def test_the_coverage_of_intervals_is_said_as_it_was_measured_beside_its_nominal
         f"{100 * one['low']:.1f} to {one['high']:.1%}, Wilson, if all verdicts were independent)"
     ) in said
     assert (over["high"] < 0.95) == ("**less often than its level says**" in said)
+
+
+def test_a_package_names_modules_that_it_has() -> None:
+    for page in (ROOT / "src/tidelog").glob("*/__init__.py"):
+        named = set(re.findall(r"`([a-z_]+)`", ast.get_docstring(ast.parse(page.read_text())) or ""))
+        assert named <= {module.stem for module in page.parent.glob("*.py")}, page
 
 
 def test_coverage_over_seeds_counts_a_seed_once() -> None:
