@@ -45,28 +45,6 @@ def errors(frame: pl.DataFrame, propensity: Any, **roles: Any) -> list[Any]:
     return list(report.errors)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_declared_log_stays_so_wherever_it_goes(form: str, tmp_path: Path) -> None:
-    log = tl.read_log(table(), Columns(propensity=FORMS[form], **ROLES))
-    assert log.declared is not None
-    assert log.propensity is not None
-    assert (log.stratum is not None) == (form == "strata")
-    first, second = log.split(0.5, seed=0)
-    assert first.declared == second.declared == tl.Log.concat([first, second]).declared == log.declared
-    log.save(tmp_path / "whole.tidelog")
-    mapping = log.to_parquet(tmp_path / "log.parquet")
-    again = tl.Log.load(tmp_path / "whole.tidelog")
-    assert again.fingerprint() == log.fingerprint()
-    read = tl.read_log(tmp_path / "log.parquet", mapping)
-    arrays = tl.Log.from_arrays(**log.to_arrays())
-    for one in (again, read, arrays):
-        assert one.declared is not None
-        assert one.declared.probabilities == log.declared.probabilities
-        assert np.array_equal(np.asarray(one.propensity), np.asarray(log.propensity))
-        assert (one.stratum is None) == (log.stratum is None)
-    assert "declared" in log.facts()["propensities"]
-
-
 def test_shares_are_those_of_the_log_and_of_the_rows_of_a_stratum() -> None:
     frame = table(arm=["A"] * 150 + ["B"] * 450, village=(["v0"] * 10 + ["v1"] * 50) * 10)
     log = tl.read_log(frame, Columns(propensity="shares", **{**ROLES, "observation": ["age"]}))
@@ -409,29 +387,6 @@ def test_the_unit_of_interactions_is_read_saved_and_shown(tmp_path: Path) -> Non
         assert part.reward_unit == "EUR"
     with pytest.raises(ConfigError, match="reward_unit = '': expected a text"):
         interactions(reward_unit="")
-
-
-@pytest.mark.parametrize(
-    ("name", "declared", "kept", "log", "arrays"),
-    [
-        ("atoms", [0.5, 0, 0.0], (0.0, 0.5), lambda one: read_log(*table_of_atoms(atoms=one, bounds=[-1, 1])), PLAIN),
-        ("reward_unit", " EUR ", "EUR", lambda one: read_log(visits(), mapping(reward_unit=one)), UNIT_ARRAYS),
-    ],
-    ids=["atoms", "unit"],
-)
-def test_a_declaration_is_kept_in_parts_and_in_every_saved_form(
-    name: str, declared: Any, kept: Any, log: Any, arrays: dict[str, Any], tmp_path: Path
-) -> None:
-    read = log(declared)
-    read.save(tmp_path / "a.tidelog")
-    made = Log.from_arrays(**arrays, **{name: declared})
-    made.to_npz(tmp_path / "a.npz")
-    logs = [
-        read, *read.split(0.5), read.take_episodes([1, 0]), Log.load(tmp_path / "a.tidelog"),
-        read_log(tmp_path / "a.parquet", read.to_parquet(tmp_path / "a.parquet")),
-        made, read_log(tmp_path / "a.npz"), Log.from_arrays(**made.to_arrays()), Log.concat([made, made]),
-    ]  # fmt: skip
-    assert [getattr(one, name) for one in logs] == [kept] * len(logs)
 
 
 @pytest.mark.parametrize(

@@ -98,20 +98,6 @@ def test_words_numbers_and_shuffled_rows_give_the_same_clusters() -> None:
     assert len(pairs) == 3
 
 
-def test_the_column_survives_every_storage(tmp_path: Path) -> None:
-    log = read_log(clinic(), mapping(cluster="place"))
-    log.save(tmp_path / "log")
-    for memory_map in (False, True):
-        again = Log.load(tmp_path / "log", memory_map)
-        assert again.fingerprint() == log.fingerprint()
-        np.testing.assert_array_equal(again.clusters, log.clusters)
-        assert again.take_episodes([5, 2]).fingerprint() == log.take_episodes([5, 2]).fingerprint()
-    parquet = read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet"))
-    assert parquet.fingerprint() == log.fingerprint()
-    log.to_npz(tmp_path / "a.npz")
-    np.testing.assert_array_equal(read_log(tmp_path / "a.npz").cluster, log.cluster)
-
-
 def test_one_step_logs_name_a_cluster_in_every_row() -> None:
     log = Log.from_arrays(**users(extra=None), cluster=np.repeat([f"u{one}" for one in range(40)], 25))
     assert len(log.episodes) == 1000

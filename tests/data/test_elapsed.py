@@ -44,22 +44,6 @@ def test_a_column_of_hours_is_read_in_the_order_of_the_rows():
     assert log.take_episodes([2, 1, 0]).continues.tolist() == [True, True, False, True, False, True]
 
 
-@pytest.mark.parametrize("way", ["folder", "mapped", "npz", "parquet", "arrays"])
-def test_every_way_out_leads_back(way, tmp_path):
-    log = read()
-    if way in ("folder", "mapped"):
-        log.save(tmp_path / "log")
-        again = tl.Log.load(tmp_path / "log", memory_map=way == "mapped")
-    elif way == "npz":
-        log.to_npz(tmp_path / "log.npz")
-        again = tl.read_log(tmp_path / "log.npz")
-    elif way == "parquet":
-        again = tl.read_log(tmp_path / "log.parquet", log.to_parquet(tmp_path / "log.parquet"))
-    else:
-        again = tl.Log.from_arrays(**log.to_arrays())
-    assert (np.asarray(again.elapsed).tolist(), again.elapsed_unit) == (TIMES, "hour")
-
-
 def test_parts_and_joined_logs_keep_their_times():
     log = read()
     assert log.take_episodes([2, 0]).elapsed.tolist() == [4.0, 0.5, 2.0, 0.0]

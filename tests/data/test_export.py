@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,17 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.data import test_declared as declared
+from tests.data import test_elapsed as elapsed
+from tests.data import test_hybrid as hybrid
+from tests.data import test_missing_rewards as missing_rewards
 from tests.data.sources.test_arrays import regular
 from tests.data.visits import NEXT, mapping, visits, with_next
+from tidelog.data.columns import Columns
 from tidelog.data.log import Log
 from tidelog.data.read import convert, read_log
 from tidelog.errors import ConfigError, LogError
-from tidelog.types import MultiDiscrete
+from tidelog.types import Hybrid, MultiDiscrete
 
 VISITS = with_next(visits()).with_columns(t=pl.lit("2020-02-01").str.to_datetime() + pl.duration(hours="hour"))
 GIVEN = {"next_observation": NEXT, "time": "t", "extra": ["ward", "sofa"], "weight": "sofa"}
@@ -94,6 +100,55 @@ def arrays() -> dict[str, Any]:
     }  # fmt: skip
 
 
+LOGS: dict[str, Callable[[], Log]] = {  # what a log may hold beside decisions; the last word: what cannot hold it
+    "all roles": lambda: read_log(VISITS, mapping(next_observation=NEXT, time="t", weight="sofa")),
+    "extra columns, npz": lambda: read_log(VISITS, mapping(**GIVEN)),
+    "clusters": lambda: read_log(VISITS.with_columns(c=pl.col("patient").str.tail(1)), mapping(cluster="c")),
+    "times to the next decision": lambda: elapsed.read(),
+    "unknown rewards": lambda: missing_rewards.read(missing_reward="unknown"),
+    "rewards missing at random": lambda: missing_rewards.read(missing_reward="at random"),
+    "a unit": lambda: read_log(visits(), mapping(reward_unit=" EUR ")),
+    "atoms": lambda: read_log(*declared.table_of_atoms(atoms=[0.5, 0, 0.0], bounds=[-1, 1])),
+    "one probability, npz": lambda: read_log(declared.table(), Columns(propensity=0.5, **declared.ROLES)),
+    "shares by village, npz": lambda: read_log(declared.table(), Columns(propensity=BY_VILLAGE, **declared.ROLES)),
+    "parts of an action": lambda: read_log(pl.DataFrame(hybrid.TABLE), Columns(**hybrid.DECLARED)),
+}
+BY_VILLAGE = {"shares_by": ["village"]}
+STATED = ("elapsed_unit", "missing_reward", "reward_unit", "atoms")
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_way_out_leads_back(name: str, tmp_path: Path) -> None:
+    log = LOGS[name]()
+    log.save(tmp_path / "log")
+    ways = {
+        "folder": Log.load(tmp_path / "log"), "mapped": Log.load(tmp_path / "log", memory_map=True),
+        "table": read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet")),
+        "arrays": Log.from_arrays(**log.to_arrays()), "all episodes": log.take_episodes(range(len(log.episodes))),
+    }  # fmt: skip
+    if not name.endswith("npz"):
+        log.to_npz(tmp_path / "a.npz")
+        ways["npz"] = read_log(tmp_path / "a.npz")
+    for way, again in ways.items():
+        same_columns(again, log)
+        assert [getattr(again, one) for one in STATED] == [getattr(log, one) for one in STATED], way
+        assert (again.declared is None) == (log.declared is None), way
+        assert getattr(again.declared, "probabilities", None) == getattr(log.declared, "probabilities", None), way
+        if way not in ("table", "arrays", "npz"):  # these say in other words where they come from
+            assert again.fingerprint() == log.fingerprint(), way
+        if isinstance(log.spec.action, Hybrid):
+            assert [one for one, _ in again.spec.action.parts] == [one for one, _ in log.spec.action.parts], way
+    parts = log.split(0.5, seed=0)
+    for part in (*parts, Log.concat(list(parts))):
+        assert [getattr(part, one) for one in STATED] == [getattr(log, one) for one in STATED]
+        assert part.declared == log.declared
+
+
+def test_a_unit_has_no_spaces_around_it_and_atoms_are_in_order() -> None:
+    assert LOGS["a unit"]().reward_unit == "EUR"
+    assert LOGS["atoms"]().atoms == (0.0, 0.5)
+
+
 def test_leaves_of_arrays_become_columns_of_a_table(tmp_path: Path) -> None:
     log = Log.from_arrays(**arrays())
     again = read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet"))
@@ -118,11 +173,6 @@ def test_npz_gives_the_same_log(known: str, tmp_path: Path) -> None:
     assert Log.from_arrays(**log.to_arrays()).fingerprint() == log.fingerprint()
     with pytest.raises(LogError, match="exists"):
         log.to_npz(tmp_path / "a.npz")
-
-
-def test_arrays_of_a_table_give_the_same_columns() -> None:
-    log = read_log(VISITS, mapping(**GIVEN))
-    same_columns(Log.from_arrays(**log.to_arrays()), log)
 
 
 def test_what_has_no_place_is_refused(tmp_path: Path) -> None:

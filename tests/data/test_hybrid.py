@@ -73,17 +73,6 @@ def test_units_change_numbers_and_never_codes(log):
     assert DRIVE.log_volume() == Continuous((-1.0, 0.0), (1.0, 4.0)).log_volume()
 
 
-def test_a_log_is_the_same_after_saving_and_as_arrays(log, tmp_path):
-    log.save(tmp_path / "log")
-    for other in (Log.load(tmp_path / "log"), Log.load(tmp_path / "log", memory_map=True)):
-        assert other.spec == log.spec
-        np.testing.assert_array_equal(other.action, log.action)
-    arrays = log.to_arrays()
-    assert list(arrays["action"]) == ["move/steer", "move/gear", "lights", "horn"]
-    np.testing.assert_array_equal(Log.from_arrays(**arrays).action, log.action)
-    assert Spec.from_json(log.spec.to_json()) == log.spec
-
-
 def test_codes_of_a_saved_log_are_checked(log, tmp_path):
     for value in (3.0, 0.5, -1.0):
         wrong = log.action.copy()
@@ -194,20 +183,6 @@ def test_a_mapping_names_the_columns_of_each_part(tmp_path):
     other = read_log(tmp_path / "log.csv", tmp_path / "log.toml")
     assert [name for name, _ in other.spec.action.parts] == ["lights", "horn", "move/steer", "move/gear"]
     same(other.spec.action.unpack(other.action), log.spec.action.unpack(log.action))
-
-
-def test_tables_and_archives_hold_the_same_log(log, tmp_path):
-    log.to_npz(tmp_path / "log.npz")
-    assert sorted(one for one in np.load(tmp_path / "log.npz") if one.startswith("action/")) == [
-        "action/horn", "action/lights", "action/move/gear", "action/move/steer"]  # fmt: skip
-    for mapping, path in (
-        (None, tmp_path / "log.npz"),
-        (log.to_parquet(tmp_path / "t.parquet"), tmp_path / "t.parquet"),
-    ):
-        other = read_log(path, mapping)
-        assert [name for name, _ in other.spec.action.parts] == [name for name, _ in DRIVE.parts]
-        np.testing.assert_array_equal(other.action, log.action)
-    assert dict(other.spec.action.parts)["horn"] == Discrete(2, ("off", "on"))
 
 
 MISFITS = {

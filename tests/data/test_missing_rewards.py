@@ -6,7 +6,7 @@ import pytest
 
 import tidelog as tl
 from tidelog.data.columns import Columns
-from tidelog.data.read import convert, quarantine, validate
+from tidelog.data.read import quarantine, validate
 from tidelog.data.statistics import describe
 from tidelog.errors import ConfigError, LogError
 
@@ -206,26 +206,6 @@ def test_horizon_longer_than_the_log_is_refused():
 
 
 # Saved, joined and divided.
-
-
-@pytest.mark.parametrize("stated", ["unknown", "at random"])
-def test_saved_and_exported_logs_keep_unknown_rewards(tmp_path, stated):
-    log = read(missing_reward=stated)
-    log.save(tmp_path / "log.tidelog")
-    convert(tmp_path / "log.tidelog", tmp_path / "log.parquet")
-    log.to_npz(tmp_path / "log.npz")
-    again = [
-        tl.Log.load(tmp_path / "log.tidelog"),
-        tl.Log.load(tmp_path / "log.tidelog", memory_map=True),
-        tl.read_log(tmp_path / "log.parquet", tmp_path / "log.toml"),
-        tl.read_log(tmp_path / "log.npz"),
-        tl.Log.from_arrays(**log.to_arrays()),
-    ]
-    for one in again:
-        assert one.missing_reward == stated
-        assert np.array_equal(one.reward_known, log.reward_known)
-        assert np.array_equal(one.reward, log.reward, equal_nan=True)
-    assert again[0].fingerprint() == log.fingerprint()
 
 
 def test_joined_logs_keep_unknown_rewards_and_the_weaker_statement():

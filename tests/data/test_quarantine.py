@@ -130,9 +130,9 @@ SAMPLE = (  # ordered files keep the rows of some checks as 32-bit numbers, and 
 
 
 def tiered(number: int, pair: tuple[Spoil, ...], ending: str) -> Any:
-    """A case of the default tier, of the full one for every third pair, else of the slow one."""
+    """A case of the default tier, of the full one for every ninth pair, else of the slow one."""
     name = f"{named(pair)}-{ending}"
-    return pytest.param(pair, ending, id=name, marks=[pytest.mark.slow] * (name not in SAMPLE and number % 3 > 0))
+    return pytest.param(pair, ending, id=name, marks=[pytest.mark.slow] * (name not in SAMPLE and number % 9 > 0))
 
 
 CASES = [tiered(i, pair, ending) for i, pair in enumerate(PAIRS) for j, ending in enumerate((".csv", ".parquet"))
