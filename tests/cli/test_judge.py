@@ -368,12 +368,6 @@ def test_the_best_policy_is_judged_where_one_was_kept(kept_log, tmp_path, tidelo
     assert content["context"]["overlap"]["held_out"]["share"] == 1.0
 
 
-def test_a_damaged_ledger_is_named(run, tidelog):
-    (run / "looks.jsonl").write_text("{\n")
-    done = tidelog("judge", run)
-    assert (done.code, "looks.jsonl, line 1: not a line of a ledger" in done.said) == (2, True)
-
-
 @pytest.mark.full
 def test_numbers_are_printed_in_the_unit_of_the_log(kept_log, run, tidelog):
     log = dataclasses.replace(tl.Log.load(kept_log), reward_unit="EUR")

@@ -37,27 +37,6 @@ def problem(check, table=TABLE, **changes):
     return next(one for one in refusal.value.report.errors if one.check == check)
 
 
-def test_a_column_of_hours_is_read_in_the_order_of_the_rows():
-    log = read(TABLE[::-1], time="seen")
-    assert log.take_episodes([2, 1, 0]).elapsed.tolist() == TIMES
-    assert (log.elapsed.dtype, log.discount_unit) == (np.float32, "hour")
-    assert log.take_episodes([2, 1, 0]).continues.tolist() == [True, True, False, True, False, True]
-
-
-def test_parts_and_joined_logs_keep_their_times():
-    log = read()
-    assert log.take_episodes([2, 0]).elapsed.tolist() == [4.0, 0.5, 2.0, 0.0]
-    assert tl.Log.concat([log, log]).elapsed.tolist() == TIMES * 2
-    parts = log.split(0.5, seed=0)
-    assert sorted(np.concatenate([part.elapsed for part in parts])) == sorted(TIMES)
-    assert parts[0].elapsed_unit == "hour"
-    with pytest.raises(tl.LogError, match=r"elapsed_unit is hour in log 0 .* but day in log 1"):
-        tl.Log.concat([log, read(elapsed_unit="day")])
-    with pytest.raises(tl.LogError, match=r"column 'elapsed' is present in log 0 .* but absent in log 1"):
-        tl.Log.concat([log, read(elapsed=None, elapsed_unit=None)])
-    assert log.fingerprint() != read(elapsed=None, elapsed_unit=None).fingerprint()
-
-
 def test_the_time_itself_gives_the_difference_to_the_next_row():
     """Patient a is seen after 12 and 36 hours, b after 24; the next observation of c at its end has no time."""
     changes = {"elapsed": "seen", "time": "seen", "next_observation": None}
@@ -94,24 +73,6 @@ def test_the_time_until_the_next_decision_is_no_observation():
     log = tl.read_log(table, tl.Columns(**roles, elapsed="hours"))
     (warning,) = [one for one in log.report.warnings if one.check == "outcome among observations"]
     assert "the time until the next decision" in warning.found
-
-
-@pytest.mark.parametrize(
-    ("hours", "check", "rows", "said"),
-    [
-        ([0.5, -2.0, None, 1.0, -1.0, 4.0], "elapsed time", (2, 5), "-2, -1"),
-        ([None, 2.0, None, 1.0, None, 4.0], "elapsed time", (1,), "empty cells"),
-        ([0.5, 2.0, None, 1.0, None, None], "elapsed time", (6,), "empty cells"),
-        ([0.5, float("nan"), None, 1.0, None, 4.0], "elapsed time", (2,), "empty cells"),
-        ([0.5, 2.0, float("inf"), 1.0, None, 4.0], "NaN or infinity", (3,), "inf"),
-    ],
-)
-def test_bad_times_are_refused_by_row(hours, check, rows, said):
-    table = TABLE.with_columns(hours=pl.Series(hours, dtype=pl.Float64))
-    found = problem(check, table)
-    assert (found.rows, found.found, found.column) == (rows, said, "hours")
-    with pytest.raises(tl.LogError, match=check):
-        tl.Log.from_arrays(**read().to_arrays() | {"elapsed": np.asarray(table["hours"].fill_null(np.nan))})
 
 
 def test_text_is_refused_by_row_and_a_zero_is_a_time():

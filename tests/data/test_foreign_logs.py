@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 from tests.data.test_inspect import Case, check_proposal
-from tests.shared import shared
 from tidelog import Columns, ConfigError, LogError, read_log
 from tidelog.data import formats as file_bytes
 from tidelog.data.inspect import describe_table
@@ -62,16 +61,6 @@ def test_a_decimal_comma_is_proposed_and_read(tmp_path):
     report = validate(path, LOCAL_MAPPING)
     assert {one.check for one in report.errors} <= {"non-numeric text", "changing shapes"}
     assert report.errors
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("commas.csv", 'x,mask,a\n1,"0,3",low\n2,"0,4",high\n'), ("flags.csv", "x;mask;a\n1;1,0;low\n2;0,1;high\n"),
-     ("lists.csv", "x;items;a\n1;6,1,2;low\n2;6,7,8;high\n")],
-)  # fmt: skip
-def test_other_commas_are_no_fractions(name, text, tmp_path):
-    (tmp_path / name).write_text(text)
-    assert "decimal" not in proposed(tmp_path / name)
 
 
 def test_settings_that_a_file_cannot_have_are_named(tmp_path):
@@ -152,13 +141,6 @@ def test_one_document_is_a_table(document, indent, name, tmp_path):
     assert described.proposed.action == "action"
 
 
-def test_lists_inside_the_records_of_a_document_are_exploded(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps([{"session": 1, "events": RECORDS[:2]}, {"session": 2, "events": []}]))
-    log = read_log(tmp_path / "a.json", DOCUMENT_MAPPING | {"episode": "session", "explode": "events"})
-    assert log.steps == 2
-    assert describe_table(tmp_path / "a.json").toml.count('explode = "events"') == 1
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -218,17 +200,6 @@ def ward(**more):
     }
     return pl.DataFrame({name: more.get(name, values) for name, values in {**columns, **more}.items()
                          if more.get(name, values) is not None})  # fmt: skip
-
-
-def test_roles_without_a_known_name_are_proposed_by_their_values():
-    assert proposed(ward()) == {
-        "episode": "patient_nr", "step": "zeitpunkt", "reward": "belohnung", "action": "massnahme",
-        "observation": ["alter", "druck"],
-    }  # fmt: skip
-    notes = "\n".join(describe_table(ward()).notes)
-    for role, name in {"step": "zeitpunkt", "reward": "belohnung", "action": "massnahme"}.items():
-        assert any(f"'{name}'" in note and f"change `{role}` if wrong" in note for note in notes.split("\n")), role
-    assert read_log(ward(), proposed(ward())).steps == 120
 
 
 MISSED = np.tile([0, 1, 2, 0, 1, 3], 20)  # a visit is left out in every other episode
@@ -390,11 +361,3 @@ def test_dsjson_is_json_lines_with_advice(tmp_path: Path) -> None:
     assert read_log(tmp_path / "log.dsjson.gz", proposed).fingerprint() == log.fingerprint()
     path.rename(tmp_path / "log.jsonl")
     assert tomllib.loads(describe_table(tmp_path / "log.jsonl").toml) == proposed
-
-
-def test_the_shared_dsjson() -> None:
-    path = shared("cases/learn/bandit.dsjson")
-    described = describe_table(path)
-    assert described.report is not None
-    assert described.report.ok
-    assert read_log(path, tomllib.loads(described.toml)).spec.action == Discrete(4)

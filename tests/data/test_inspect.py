@@ -23,15 +23,6 @@ from tidelog.errors import ConfigError, LogError
 from tidelog.types import Discrete
 
 
-def test_a_log_in_numbers() -> None:
-    inspection = inspect_log(read_log(visits(), mapping()))
-    assert json.loads(json.dumps(inspection.to_json()))["statistics"] == inspection.data["statistics"]
-    text = inspection.text()
-    for said in ("12 episodes, 39 steps", "6 terminated, 6 truncated", "propensities: min 0.1", "ward: 3 categories"):
-        assert said in text
-    assert max(map(len, text.split("\n"))) <= 140
-
-
 def test_continuous_actions_in_numbers() -> None:
     continuous = mapping(action="sofa", actions=None, action_mask=None, bounds=(0, 30))
     assert re.search(r"actions: mean \[-?[\d.]{1,7}\], std \[", inspect_log(read_log(visits(), continuous)).text())
@@ -59,24 +50,6 @@ def test_a_table_that_looks_like_nothing_is_described_without_a_mapping() -> Non
     assert described.proposed is None
     assert "# action = ..." in described.toml
     assert [one.kind for one in described.fields] == ["time", "empty", "list"]
-
-
-def test_a_contextual_bandit_is_proposed_whole() -> None:
-    described = describe_table(shared("data/obd_small/random/men/men.csv.gz"))
-    mapping_ = described.proposed
-    assert mapping_ is not None
-    assert (mapping_.action, mapping_.reward, mapping_.propensity, mapping_.time) == (
-        "item_id", "click", "propensity_score", "timestamp")  # fmt: skip
-    assert mapping_.episode is None
-    assert mapping_.terminated is True
-    assert set(mapping_.categorical) == {f"user_feature_{place}" for place in range(4)}
-    assert len(mapping_.observation) == 38
-    assert described.report is not None
-    assert described.report.ok
-    assert not described.interactions
-    assert "not used: position" in described.text()
-    assert "tidelog train iql" in described.text()
-    assert "it holds some episodes out, to judge the policy on (--held-out)" in described.text()
 
 
 @pytest.mark.full
@@ -237,27 +210,6 @@ def published(rows: int = 400) -> pl.DataFrame:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("header", [True, False])
-def test_a_published_table_is_proposed_without_its_traps(header: bool, tmp_path: Path) -> None:
-    published().write_csv(tmp_path / "visits.csv", separator=";", include_header=header)
-    described = describe_table(tmp_path / "visits.csv")
-    text, kinds = " ".join(described.text().split()), {one.name: one.kind for one in described.fields}
-    mapping = tomllib.loads(described.toml)
-    assert mapping["na_values"] == ["?"]
-    assert described.rows == 400
-    if not header:
-        assert kinds["column_4"] == "whole number"
-        assert mapping["header"] is False
-        assert "the first line is a row like the others" in text
-        return
-    assert kinds["weight_kg"] == "whole number"
-    assert (mapping["observation"], mapping["cluster"]) == (["race", "weight_kg", "insulin"], "patient_nbr")
-    assert "header" not in mapping
-    assert '# reward_values = { "<30" = 0.0, ">30" = 0.0, "NO" = 0.0 }' in text
-    assert "'readmitted': named like an outcome, which is not known before the decision" in text
-    assert "reward = ... " not in text
-
-
 def test_an_empty_column_and_a_long_recording_are_said() -> None:
     frame = pl.DataFrame({
         "weight": pl.Series([None] * 6, dtype=pl.String),
@@ -416,21 +368,6 @@ def test_a_ward_s_table_is_proposed_as_it_is_read() -> None:
     assert not any(line.startswith("# drop_rows_without") for line in proposed)
 
 
-def test_warnings_of_the_proposed_mapping_are_named() -> None:
-    frame = pl.DataFrame({"episode": [0, 0, 1, 1] * 5, "x": 1.0, "action": [0, 1] * 10, "reward": [0.0, 1.0] * 10})
-    text = describe_table(frame).text()
-    for name in ("no end flag", "no bootstrap target", "constant observation column"):
-        assert f"\nwarning: {name}" in text
-
-
-def test_a_warning_about_many_columns_is_shown_whole() -> None:
-    constant = [f"user_item_affinity_{number}" for number in range(5)]
-    frame = pl.DataFrame({"user_item_affinity_9": [0.0, 1.0] * 10, "action": [0, 1] * 10, "reward": [0.0, 1.0] * 10})
-    text = describe_table(frame.with_columns(pl.lit(1.0).alias(name) for name in constant)).text()
-    told = text.split("warning: constant observation column")[1]
-    assert all(name in told for name in constant)
-
-
 def pumps() -> pl.DataFrame:
     """Twelve days of 40 pumps, until some of them break; no name says what an episode is."""
     generator = np.random.default_rng(0)
@@ -543,11 +480,6 @@ def test_row_numbers_are_no_observation(name: str) -> None:
         assert "number" in tomllib.loads(describe_table(backwards, {"action": "segment"}).toml)["observation"]
 
 
-def test_the_shared_table_with_row_names() -> None:
-    described = describe_table(shared("cases/learn/rownames.csv"), {"action": "treated"})
-    assert tomllib.loads(described.toml)["observation"] == ["age"]
-
-
 @pytest.mark.parametrize("kind", [pl.Int64, pl.Float64, pl.String])
 def test_codes_from_1_to_4_are_four_actions(kind: Any) -> None:
     frame = campaign().with_columns(pl.col("contact").cast(kind))
@@ -605,34 +537,6 @@ def test_columns_of_lists_are_observations_and_actions(kind: str) -> None:
     assert "many actions" not in log.report.text()
 
 
-def test_text_in_brackets_that_is_no_list_of_numbers_stays_text() -> None:
-    table = {"x": ["[a]", "[b]"] * 30, "action": ["(up)", "(down)"] * 30, "reward": [0.0, 1.0] * 30}
-    log = read_log(
-        pl.DataFrame(table), {"observation": "x", "action": "action", "reward": "reward", "terminated": True}
-    )
-    assert log.spec.action == Discrete(2, ("(down)", "(up)"))
-    lists = {"x": ["[1, 2]", "[3, 4]"] * 30, "action": ["[0, 1]", "[1, 0]"] * 30, "reward": [0.0, 1.0] * 30}
-    roles = {"observation": "x", "action": "action", "reward": "reward", "terminated": True, "categorical": "action"}
-    log = read_log(pl.DataFrame(lists), roles)
-    assert log.spec.action == Discrete(2, ("[0, 1]", "[1, 0]"))
-    assert log.observation["numeric"].shape[1] == 2
-    coded = read_log(pl.DataFrame(lists), roles | {"categorical": ["action", "x"]})
-    assert coded.spec.observation["categorical"].vocabularies == (("[1, 2]", "[3, 4]"),)  # type: ignore[union-attr]
-    worded = read_log(pl.DataFrame(lists), roles | {"vocabularies": {"x": ["[3, 4]", "[1, 2]"]}})
-    assert worded.spec.observation["categorical"].vocabularies == (("[3, 4]", "[1, 2]"),)  # type: ignore[union-attr]
-    report = validate(pl.DataFrame(lists | {"x": ["[1, 2]"] * 59 + ["[1]"]}), roles)
-    assert [(one.check, one.rows) for one in report.errors] == [("changing shapes", (60,))]
-
-
-def test_the_shared_text_of_lists() -> None:
-    path = shared("cases/learn/action_text_of_lists.csv")
-    proposed = tomllib.loads(describe_table(path).toml)
-    assert (proposed["action"], proposed["episode"], proposed["observation"]) == ("action", "episode_index", ["speed"])
-    assert read_log(path, proposed).action.shape == (93, 2)
-    words = validate(path, proposed | {"categorical": "action"})
-    assert "many actions" in {one.check for one in words.warnings}
-
-
 @pytest.mark.parametrize(("no", "yes"), [("no", "yes"), ("N", "Y"), ("false", "true"), ("0", "1")])
 def test_decisions_and_outcomes_may_be_yes_and_no(tmp_path, no, yes):
     rng = np.random.default_rng(0)
@@ -663,19 +567,6 @@ def requests(rows: int = 400) -> pl.DataFrame:
         "latency_ms": random.normal(300.0, 50.0, rows),
         "success": random.random(rows) < 0.6,
     })  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "action"), [("email_version", "email_version"), ("app_version", None)])
-def test_the_last_word_of_a_name_may_say_the_action(name: str, action: str | None) -> None:
-    random = np.random.default_rng(0)
-    test = pl.DataFrame({
-        "customer_id": np.arange(400), "age": random.integers(18, 80, 400), name: random.choice(["A", "B"], 400),
-        "opened": random.integers(0, 2, 400), "clicked": random.integers(0, 2, 400),
-    })  # fmt: skip
-    proposed = tomllib.loads(describe_table(test).toml)
-    assert proposed.get("action") == action
-    assert "opened" not in proposed["observation"]
-    assert (name in proposed["observation"]) == (action is None)
 
 
 @pytest.mark.parametrize(
@@ -737,24 +628,6 @@ def test_an_end_that_is_an_outcome_may_be_the_reward_too() -> None:
     log = read_log(frame, tomllib.loads(text))
     assert log.reward is not None
     assert np.asarray(log.reward).sum() == -20.0
-
-
-def test_a_probability_is_of_the_logged_action_only_where_values_agree_and_no_outcome_is_meant() -> None:
-    random = np.random.default_rng(0)
-    frame = pl.DataFrame({
-        "learner": np.repeat(np.arange(50), 4), "attempt": np.tile(np.arange(4), 50), "skill": random.normal(size=200),
-        "exercise_type": random.choice(["easy", "hard"], 200), "p_correct": random.uniform(0.2, 0.9, 200),
-        "correct": random.integers(0, 2, 200),
-    })  # fmt: skip
-    tutored = tomllib.loads(describe_table(frame).toml)
-    assert "propensity" not in tutored
-    assert tutored["action"] == "exercise_type", "the words that change within episodes"
-    arms = pl.DataFrame({"age": random.integers(18, 80, 300), "chosen_arm": random.integers(0, 4, 300)})
-    even = tomllib.loads(describe_table(arms.with_columns(p_chosen=pl.lit(0.25))).toml)
-    assert (even["propensity"], even["action"]) == ("p_chosen", "chosen_arm")
-    score = arms.with_columns(arm_probability=pl.Series(random.uniform(0.8, 1.0, 300)), arm_x=pl.col("age") % 3)
-    guessed = tomllib.loads(describe_table(score.rename({"chosen_arm": "arm_y"}).rename({"arm_x": "arm"})).toml)
-    assert guessed["action"] == "arm", "by its own name"
 
 
 # One table after another: what its mapping has (None: nothing), its comments, and what is said beside it.

@@ -200,14 +200,6 @@ def test_an_error_without_rows_leaves_those_of_the_other_in_quarantine(
     assert pl.read_csv(tmp_path / "bad.csv")[ROW].to_list() == sorted(offending), report.text()
 
 
-def test_a_ragged_file_is_reported_and_leaves_no_quarantine(tmp_path: Path) -> None:
-    frame, _ = spoil(wards(tmp_path), SPOILS[0])
-    source = written(frame, tmp_path / "log.csv")
-    source.write_text(source.read_text() + "1,2\n")
-    assert [one.check for one in quarantine(source, ROLES, tmp_path / "bad.csv").errors] == ["ragged rows"]
-    assert not (tmp_path / "bad.csv").exists()
-
-
 def as_text(frame: pl.DataFrame) -> pl.DataFrame:
     """The cells as a CSV file holds them."""
     return pl.read_csv(frame.write_csv().encode(), infer_schema=False)

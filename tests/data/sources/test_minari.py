@@ -13,7 +13,7 @@ import pytest
 from tidelog.data import formats
 from tidelog.data.read import read_log
 from tidelog.errors import LogError
-from tidelog.types import Codes, Continuous, Discrete, Hybrid, Image, MultiDiscrete, Vector
+from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 
 LENGTHS = (3, 7, 1, 12, 5)
 
@@ -123,39 +123,6 @@ def test_absent_and_broken_data_sets_are_refused(datasets: Path) -> None:
         read_log("pendulum/broken-v0", format="minari")
 
 
-class Camera(gymnasium.Env[Any, Any]):
-    """Shows random pictures in a dictionary, beside the step."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        spaces = gymnasium.spaces
-        self.observation_space = spaces.Dict({"eye": spaces.Box(0, 255, shape, np.uint8), "t": spaces.Discrete(9)})
-        self.action_space = spaces.Discrete(2)
-
-    def _seen(self) -> dict[str, Any]:
-        eye = self.observation_space["eye"]
-        return {"eye": self.np_random.integers(0, 256, eye.shape, np.uint8), "t": np.int64(self.t)}
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.t = 0
-        return self._seen(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.t += 1
-        return self._seen(), float(self.t), False, self.t == 5, {}
-
-
-def test_pictures_stay_bytes(datasets: Path) -> None:
-    _, seen = collect(Camera((8, 6, 3)), "camera/ours-v0", (5, 2, 5), {"jpeg_encoding": False})
-    log = read_log("camera/ours-v0", format="minari")
-    assert log.spec.observation == {"eye": Image(8, 6, 3), "t": Codes((9,))}
-    for episode, (observations, _) in zip(log.episodes, seen, strict=True):
-        np.testing.assert_array_equal(episode.observation["eye"], np.stack([one["eye"] for one in observations]))
-    collect(Camera((3, 8, 6)), "camera/first-v0", (5, 2), {"jpeg_encoding": False})
-    with pytest.raises(LogError, match="transpose"):
-        read_log("camera/first-v0", format="minari")
-
-
 def test_tables_of_numbers_are_refused_with_a_reason(datasets: Path) -> None:
     env = gymnasium.wrappers.ReshapeObservation(gymnasium.make("CartPole-v1"), (2, 2))
     collect(env, "cartpole/square-v0", (3,))
@@ -203,31 +170,3 @@ def test_pictures_and_what_infos_hold_are_read(tmp_path: Path, monkeypatch: pyte
     assert log.action_mask is not None
     np.testing.assert_array_equal(log.transitions.mask, masks[:4])
     np.testing.assert_array_equal(log.transitions.next_mask, masks[1:])
-
-
-class Drive(Corridor):
-    """The corridor with an action of parts, each counted from its own start."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        spaces = gymnasium.spaces
-        more = spaces.Tuple((spaces.Box(-1, 1, (2,), np.float32), spaces.MultiDiscrete([2, 3])))
-        self.action_space = spaces.Dict({"go": spaces.Discrete(2, start=-1), "more": more})
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return super().step(action["go"])
-
-
-def test_actions_with_parts_are_those_that_were_taken(datasets: Path) -> None:
-    dataset, seen = collect(Drive(), "made/parts-v0", (3, 4))
-    log = read_log(dataset)
-    assert log.spec.action == Hybrid(
-        (("go", Discrete(2)), ("more/0", Continuous((-1.0, -1.0), (1.0, 1.0))), ("more/1", MultiDiscrete((2, 3))))
-    )
-    taken = [action for _, rows in seen for action, *_ in rows]
-    found = log.spec.action.unpack(log.action)
-    np.testing.assert_array_equal(found["go"], [one["go"] + 1 for one in taken])
-    np.testing.assert_array_equal(found["more"]["0"], [one["more"][0] for one in taken])
-    np.testing.assert_array_equal(found["more"]["1"], [one["more"][1] for one in taken])
-    notes = [(one.column, one.found) for one in log.report.problems if one.check == "converted"]
-    assert notes == [("action/go", "actions from -1")]
