@@ -17,7 +17,7 @@ import pytest
 from tests.data.clicks import interactions
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
 from tidelog.data import checks as checks
-from tidelog.data import dependence, inspect, parse, storage
+from tidelog.data import dependence, export, inspect, parse, storage
 from tidelog.data import log as logs
 from tidelog.data import read as quarantine
 from tidelog.data.columns import Columns
@@ -323,6 +323,12 @@ def test_rows_without_episodes_are_all_placed_and_without_an_action_nothing_is_c
             read(raw())
     action = RawAction("multi", (Column("a", np.zeros(3)), Column("b", np.zeros(3))), sizes=(2, 3, 4))
     assert list(checks.action_out_of_range(raw(action=action))) == []  # the number of columns is another check's
+
+
+def test_a_name_that_is_taken_gets_an_underscore() -> None:
+    sheet = export._Sheet.__new__(export._Sheet)
+    sheet.columns = {"action": [1]}
+    assert [sheet.add(name, []) for name in ("action", "reward", "action")] == ["action_", "reward", "action__"]
 
 
 SPEC = Spec({"x": Vector(2)}, Discrete(3))

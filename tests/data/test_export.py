@@ -56,6 +56,15 @@ def test_parquet_gives_the_same_log(changes: dict[str, Any], tmp_path: Path) -> 
     assert again.fingerprint() == log.fingerprint()
 
 
+def test_parquet_of_a_part_keeps_words_and_counts(tmp_path: Path) -> None:
+    spoken = mapping(action="ward", actions=None, action_mask=None, propensity=None, observation=["age", "dose"],
+                     categorical=["dose"])  # fmt: skip
+    part = read_log(VISITS, spoken).take_episodes([2, 6])
+    again = read_log(tmp_path / "a.parquet", part.to_parquet(tmp_path / "a.parquet"))
+    assert again.spec == part.spec
+    assert again.fingerprint() == part.fingerprint()
+
+
 def test_parquet_where_some_ends_are_followed_and_others_are_not(tmp_path: Path) -> None:
     frame = VISITS.with_columns(VISITS[name].set(VISITS["died"] == 1, None) for name in NEXT)
     log = read_log(frame, mapping(next_observation=NEXT))

@@ -202,6 +202,17 @@ def ward(**more):
                          if more.get(name, values) is not None})  # fmt: skip
 
 
+def test_roles_without_a_known_name_are_proposed_by_their_values():
+    assert proposed(ward()) == {
+        "episode": "patient_nr", "step": "zeitpunkt", "reward": "belohnung", "action": "massnahme",
+        "observation": ["alter", "druck"],
+    }  # fmt: skip
+    notes = "\n".join(describe_table(ward()).notes)
+    for role, name in {"step": "zeitpunkt", "reward": "belohnung", "action": "massnahme"}.items():
+        assert any(f"'{name}'" in note and f"change `{role}` if wrong" in note for note in notes.split("\n")), role
+    assert read_log(ward(), proposed(ward())).steps == 120
+
+
 MISSED = np.tile([0, 1, 2, 0, 1, 3], 20)  # a visit is left out in every other episode
 STEPS = {  # whether a column is the step: in the order of the file, and where rows are scattered over it
     "from 0": (np.tile([0, 1, 2], 40), True, True),

@@ -105,6 +105,13 @@ def test_kinds_follow_from_the_arrays() -> None:
     assert small(reward=None).reward is None
 
 
+def test_next_words_share_the_vocabulary() -> None:
+    log = small(observation=list("abcdef"), next_observation=list("bZdYfX"))
+    assert log.spec.observation["observation"] == Codes((9,), (), (tuple("XYZabcdef"),))
+    words = np.array(list("XYZabcdef"))
+    assert "".join(words[log.transitions.next_observation["observation"][:, 0]]) == "bZdYfX"
+
+
 def test_dtypes_are_the_promised_ones() -> None:
     log = read_log(with_next(visits()), mapping(next_observation=NEXT))
     kinds = {name: str(values.dtype) for name, values in log.columns().items() if name != "episode_ids"}

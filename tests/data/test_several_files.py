@@ -165,6 +165,14 @@ def test_sources_that_name_no_log_are_refused_with_the_fix(
         read_log(source, mapping())
 
 
+def test_what_is_not_read_in_a_folder_is_said(tmp_path: Path) -> None:
+    folder = write(visits()[:CUT], tmp_path / "a.csv").parent
+    for name in ("b.xlsx", "_SUCCESS", ".a.csv.crc"):
+        (folder / name).write_text("x")
+    report = read_log(folder, mapping()).report
+    assert [one.found for one in report.notes if one.check == "converted"] == [f"not read: {folder / 'b.xlsx'}"]
+
+
 def test_an_episode_that_goes_on_in_another_file_without_a_step_is_said(tmp_path: Path) -> None:
     paths = parts(tmp_path)
     assert not [one for one in read_log(paths, mapping()).report.warnings if "several" in one.check]

@@ -101,6 +101,14 @@ def test_ends_that_would_not_be_read_are_refused(
     assert len(validate(path).errors) == 1
 
 
+def test_no_reader_of_other_layouts_passes_over_an_end(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **WALK, dones=np.array([None] * ROWS))
+    regular(tmp_path / "d.npz", is_last=ENDS)
+    for name in ("a.npz", "d.npz"):
+        with pytest.raises(LogError, match="unread ends"):
+            read_log(tmp_path / name)
+
+
 def test_d4rl_without_timeouts_breaks_where_next_observations_do(tmp_path: Path) -> None:
     log = read_log(hdf5(tmp_path / "a.hdf5", "timeouts"), format="d4rl")
     assert log.fingerprint() == EXPECTED.fingerprint()

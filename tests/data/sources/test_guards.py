@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
+import h5py
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -16,6 +17,7 @@ import pytest
 
 from tidelog.data import formats
 from tidelog.data import read as files
+from tidelog.data.formats import own_datasets
 from tidelog.data.storage import read_array, read_header
 from tidelog.errors import LogError
 
@@ -58,6 +60,14 @@ def test_a_column_with_other_rows_than_the_file_counts_is_refused(tmp_path: Path
     content[content.index(b"\xd8\x04", footer)] = 0xDA  # 300 as a Thrift number, first the file's own count: 301
     problem = table_refusal(tmp_path / "log.parquet", bytes(content))
     assert problem.found == "300 rows in 'a', and 301 in the file's own count"
+
+
+def test_the_data_sets_of_an_hdf5_file_have_their_paths(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "log.h5", "w") as file:
+        file["one"], file["two/three"], file["two/four/five"] = 1, 2, 3
+        file["kind"] = np.dtype("f4")  # neither a group nor a data set
+        file["same"] = file["one"]
+        assert sorted(own_datasets(file)) == ["one", "same", "two/four/five", "two/three"]
 
 
 # HDF5 and arrays.
