@@ -34,6 +34,15 @@ def errors(frame: pl.DataFrame, propensity: Any, **roles: Any) -> list[Any]:
     return list(report.errors)
 
 
+def test_shares_are_those_of_the_log_and_of_the_rows_of_a_stratum() -> None:
+    frame = table(arm=["A"] * 150 + ["B"] * 450, village=(["v0"] * 10 + ["v1"] * 50) * 10)
+    log = tl.read_log(frame, Columns(propensity="shares", **{**ROLES, "observation": ["age"]}))
+    assert np.asarray(log.propensity)[[0, 599]] == pytest.approx([0.25, 0.75])
+    log = tl.read_log(frame, Columns(propensity={"shares_by": ["village"]}, **{**ROLES, "observation": ["age"]}))
+    drawn = frame.filter((pl.col("village") == "v0") & (pl.col("arm") == "A")).height / 100
+    assert np.asarray(log.propensity)[0] == pytest.approx(drawn)
+
+
 @pytest.mark.parametrize("wrong", [0, 1.5, -0.5, True, {}, {"A": 0}, {"A": "0.5"}, {"shares_by": [3]}, [0.5, 0.5]])
 def test_declarations_that_cannot_be_meant(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="propensity"):

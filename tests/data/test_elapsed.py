@@ -75,6 +75,24 @@ def test_the_time_until_the_next_decision_is_no_observation():
     assert "the time until the next decision" in warning.found
 
 
+@pytest.mark.parametrize(
+    ("hours", "check", "rows", "said"),
+    [
+        ([0.5, -2.0, None, 1.0, -1.0, 4.0], "elapsed time", (2, 5), "-2, -1"),
+        ([None, 2.0, None, 1.0, None, 4.0], "elapsed time", (1,), "empty cells"),
+        ([0.5, 2.0, None, 1.0, None, None], "elapsed time", (6,), "empty cells"),
+        ([0.5, float("nan"), None, 1.0, None, 4.0], "elapsed time", (2,), "empty cells"),
+        ([0.5, 2.0, float("inf"), 1.0, None, 4.0], "NaN or infinity", (3,), "inf"),
+    ],
+)
+def test_bad_times_are_refused_by_row(hours, check, rows, said):
+    table = TABLE.with_columns(hours=pl.Series(hours, dtype=pl.Float64))
+    found = problem(check, table)
+    assert (found.rows, found.found, found.column) == (rows, said, "hours")
+    with pytest.raises(tl.LogError, match=check):
+        tl.Log.from_arrays(**read().to_arrays() | {"elapsed": np.asarray(table["hours"].fill_null(np.nan))})
+
+
 def test_text_is_refused_by_row_and_a_zero_is_a_time():
     words = TABLE.with_columns(hours=pl.Series(["0.5", "soon", "", "1", "", "4"]))
     assert problem("non-numeric text", words).rows == (2,)

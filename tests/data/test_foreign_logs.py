@@ -63,6 +63,16 @@ def test_a_decimal_comma_is_proposed_and_read(tmp_path):
     assert report.errors
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("commas.csv", 'x,mask,a\n1,"0,3",low\n2,"0,4",high\n'), ("flags.csv", "x;mask;a\n1;1,0;low\n2;0,1;high\n"),
+     ("lists.csv", "x;items;a\n1;6,1,2;low\n2;6,7,8;high\n")],
+)  # fmt: skip
+def test_other_commas_are_no_fractions(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    assert "decimal" not in proposed(tmp_path / name)
+
+
 def test_settings_that_a_file_cannot_have_are_named(tmp_path):
     pl.DataFrame({"x": [1.0]}).write_parquet(tmp_path / "a.parquet")
     (tmp_path / "a.csv").write_text("x,a\n1,2\n")

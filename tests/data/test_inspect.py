@@ -537,6 +537,25 @@ def test_columns_of_lists_are_observations_and_actions(kind: str) -> None:
     assert "many actions" not in log.report.text()
 
 
+def test_text_in_brackets_that_is_no_list_of_numbers_stays_text() -> None:
+    table = {"x": ["[a]", "[b]"] * 30, "action": ["(up)", "(down)"] * 30, "reward": [0.0, 1.0] * 30}
+    log = read_log(
+        pl.DataFrame(table), {"observation": "x", "action": "action", "reward": "reward", "terminated": True}
+    )
+    assert log.spec.action == Discrete(2, ("(down)", "(up)"))
+    lists = {"x": ["[1, 2]", "[3, 4]"] * 30, "action": ["[0, 1]", "[1, 0]"] * 30, "reward": [0.0, 1.0] * 30}
+    roles = {"observation": "x", "action": "action", "reward": "reward", "terminated": True, "categorical": "action"}
+    log = read_log(pl.DataFrame(lists), roles)
+    assert log.spec.action == Discrete(2, ("[0, 1]", "[1, 0]"))
+    assert log.observation["numeric"].shape[1] == 2
+    coded = read_log(pl.DataFrame(lists), roles | {"categorical": ["action", "x"]})
+    assert coded.spec.observation["categorical"].vocabularies == (("[1, 2]", "[3, 4]"),)  # type: ignore[union-attr]
+    worded = read_log(pl.DataFrame(lists), roles | {"vocabularies": {"x": ["[3, 4]", "[1, 2]"]}})
+    assert worded.spec.observation["categorical"].vocabularies == (("[3, 4]", "[1, 2]"),)  # type: ignore[union-attr]
+    report = validate(pl.DataFrame(lists | {"x": ["[1, 2]"] * 59 + ["[1]"]}), roles)
+    assert [(one.check, one.rows) for one in report.errors] == [("changing shapes", (60,))]
+
+
 @pytest.mark.parametrize(("no", "yes"), [("no", "yes"), ("N", "Y"), ("false", "true"), ("0", "1")])
 def test_decisions_and_outcomes_may_be_yes_and_no(tmp_path, no, yes):
     rng = np.random.default_rng(0)
@@ -753,3 +772,12 @@ def check_proposal(case: Case) -> None:
     assert {*case.lines} <= {*described.toml.split("\n")}
     assert [word for word in case.said if word not in text] == []
     assert [word for word in case.unsaid if word in text] == []
+
+
+def test_a_log_in_numbers() -> None:
+    inspection = inspect_log(read_log(visits(), mapping()))
+    assert json.loads(json.dumps(inspection.to_json()))["statistics"] == inspection.data["statistics"]
+    text = inspection.text()
+    for said in ("12 episodes, 39 steps", "6 terminated, 6 truncated", "propensities: min 0.1", "ward: 3 categories"):
+        assert said in text
+    assert max(map(len, text.split("\n"))) <= 140

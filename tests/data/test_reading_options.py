@@ -196,6 +196,21 @@ def test_impossible_settings_are_refused(change, message):
         read_log(FRAME, {**MAPPING, **change})
 
 
+@pytest.mark.parametrize("form", ["list", "json", "bars"])
+def test_a_mask_of_names_of_actions(form):
+    lists = [["low", "high", "none"] if row % 2 else ["low", "none", "rest"] for row in range(ROWS)]
+    frame = FRAME.with_columns(a=pl.Series(["low", "high"] * (ROWS // 2)))
+    cells = {"list": lists, "json": [str(one) for one in lists], "bars": ["|".join(one) for one in lists]}[form]
+    frame = frame.with_columns(may=pl.Series(cells))
+    log = read_log(frame, {**MAPPING, "action_mask": "may"})
+    assert log.spec.action.names == ("high", "low", "none", "rest")
+    odd = np.arange(ROWS) % 2 == 1
+    expected = np.stack([odd, np.ones(ROWS, bool), np.ones(ROWS, bool), ~odd], axis=1)
+    np.testing.assert_array_equal(log.transitions.mask, expected)
+    declared = {**MAPPING, "action_mask": "may", "vocabularies": {"a": ["low", "high", "none"]}}
+    assert validate(frame, declared).errors[0].count == ROWS // 2  # "rest" is unknown
+
+
 def test_a_mask_of_the_codes_of_actions():
     lists = ["0,2" if row % 2 else "0,1,2" for row in range(ROWS)]
     frame = FRAME.with_columns(a=pl.Series([0, 2] * (ROWS // 2)), may=pl.Series(lists))

@@ -11,6 +11,7 @@ from tidelog.data.log import Log
 from tidelog.data.read import read_log, validate
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.read import reopen_any
+from tidelog.types import Codes
 
 LENGTHS = (4, 2, 5, 1, 3) * 3
 ROWS = sum(LENGTHS)
@@ -60,6 +61,16 @@ def d4rl_npz(path: Path, *left_out: str, **changes: Any) -> Path:
     }  # fmt: skip
     np.savez(path, **{name: values for name, values in arrays.items() if name not in left_out})
     return path
+
+
+def test_d4rl_names_in_an_npz_file_are_read_as_in_hdf5(tmp_path: Path) -> None:
+    """OGBench has these names too, but rewards only with masks, and no timeouts: ten episodes became one."""
+    for left_out in ((), ("next_observations",), ("timeouts",), ("timeouts", "next_observations")):
+        log = read_log(d4rl_npz(tmp_path / "a.npz", *left_out))
+        assert log.fingerprint() == read_log(hdf5(tmp_path / "a.hdf5", *left_out), format="d4rl").fingerprint()
+        assert "not read: qpos" in notes(log)
+        assert validate(tmp_path / "a.npz").ok
+    assert read_log(d4rl_npz(tmp_path / "a.npz"), format="d4rl").fingerprint() == EXPECTED.fingerprint()
 
 
 FIRSTS = np.append(True, ENDS[:-1])
@@ -218,3 +229,9 @@ def test_an_archive_of_other_names_is_read_as_npz(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only tables use a mapping"):
         read_log(tmp_path / "b.npz", {"observation": "x", "action": "a"}, format="d4rl")
     assert validate(tmp_path / "a.npz", format="ogbench").errors[0].check == "missing column"
+
+
+def test_codes_stay_numbers_where_a_format_has_no_categories(tmp_path: Path) -> None:
+    whole = np.arange(ROWS)[:, None]
+    log = read_log(hdf5(tmp_path / "a.hdf5", "next_observations", observations=whole), format="d4rl")
+    assert not any(isinstance(leaf, Codes) for leaf in log.spec.observation.values())

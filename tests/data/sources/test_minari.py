@@ -13,7 +13,7 @@ import pytest
 from tidelog.data import formats
 from tidelog.data.read import read_log
 from tidelog.errors import LogError
-from tidelog.types import Codes, Continuous, Discrete, Image, Vector
+from tidelog.types import Codes, Continuous, Discrete, Hybrid, Image, MultiDiscrete, Vector
 
 LENGTHS = (3, 7, 1, 12, 5)
 
@@ -170,3 +170,31 @@ def test_pictures_and_what_infos_hold_are_read(tmp_path: Path, monkeypatch: pyte
     assert log.action_mask is not None
     np.testing.assert_array_equal(log.transitions.mask, masks[:4])
     np.testing.assert_array_equal(log.transitions.next_mask, masks[1:])
+
+
+class Drive(Corridor):
+    """The corridor with an action of parts, each counted from its own start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        spaces = gymnasium.spaces
+        more = spaces.Tuple((spaces.Box(-1, 1, (2,), np.float32), spaces.MultiDiscrete([2, 3])))
+        self.action_space = spaces.Dict({"go": spaces.Discrete(2, start=-1), "more": more})
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return super().step(action["go"])
+
+
+def test_actions_with_parts_are_those_that_were_taken(datasets: Path) -> None:
+    dataset, seen = collect(Drive(), "made/parts-v0", (3, 4))
+    log = read_log(dataset)
+    assert log.spec.action == Hybrid(
+        (("go", Discrete(2)), ("more/0", Continuous((-1.0, -1.0), (1.0, 1.0))), ("more/1", MultiDiscrete((2, 3))))
+    )
+    taken = [action for _, rows in seen for action, *_ in rows]
+    found = log.spec.action.unpack(log.action)
+    np.testing.assert_array_equal(found["go"], [one["go"] + 1 for one in taken])
+    np.testing.assert_array_equal(found["more"]["0"], [one["more"][0] for one in taken])
+    np.testing.assert_array_equal(found["more"]["1"], [one["more"][1] for one in taken])
+    notes = [(one.column, one.found) for one in log.report.problems if one.check == "converted"]
+    assert notes == [("action/go", "actions from -1")]
