@@ -213,19 +213,6 @@ def test_a_missing_file_a_saved_log_and_a_foreign_object_are_refused(tmp_path: P
     assert validate(17, mapping()).errors[0].check == "unreadable file"
 
 
-def test_mappings_that_are_wrong(tmp_path: Path) -> None:
-    path = tmp_path / "columns.toml"
-    path.write_text('observation = "age"\naction = "dose"\nreward = "r"\npropensty = "p"\n')
-    problem = validate(visits(), path).errors[0]
-    assert problem.check == "unknown mapping key"
-    assert "did you mean 'propensity'?" in problem.found
-    assert (
-        validate(visits(), {"observation": "age", "action": "dose", "missing": "mean"}).errors[0].check == "bad mapping"
-    )
-    with pytest.raises(ConfigError, match="propensity"):
-        read_log(visits(), path)
-
-
 ARRAYS: dict[str, Any] = {
     "observation": np.zeros((4, 2), np.float32), "action": np.array([0, 1, 0, 1]), "reward": np.arange(4.0),
 }  # fmt: skip
