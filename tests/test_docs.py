@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -139,25 +138,6 @@ def test_every_public_name_is_in_a_guide() -> None:
     pages = "\n".join(page.read_text() for page in PAGES if page.parent.name != "reference")
     named = set(re.findall(r"\btl\.([A-Za-z]\w*)", pages))
     assert set(tl.__all__) - named == set()
-
-
-def test_the_badges_say_what_the_project_says() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    prefix = "Programming Language :: Python :: 3."
-    versions = [one.split(" :: ")[-1] for one in project["project"]["classifiers"] if one.startswith(prefix)]
-    badges = {
-        "licence": project["project"]["license"],
-        "python": " | ".join(versions),
-        "types": "mypy strict" if project["tool"]["mypy"]["strict"] else "mypy",
-    }
-    shown = dict(
-        re.findall(r"\[!\[(\w+): [^]]*\]\(docs/figures/badge_(\w+)\.svg\)\]", (ROOT / "README.md").read_text())
-    )
-    assert shown == {name: name for name in [*badges, "docs"]}
-    for name, text in badges.items():
-        picture = (ROOT / f"docs/figures/badge_{name}.svg").read_text(encoding="utf-8")
-        assert f"<title>{name}: {text}</title>" in picture
-        assert f">{text}</text>" in picture
 
 
 def test_ci_runs_the_readmes_own_test_command() -> None:

@@ -58,7 +58,8 @@ SLOW = {  # seconds each: a training of many programs, an export, a verdict
     *("tidelog." + name for name in ("BCQ", "CQL", "DiscreteBCQ", "DiscreteCQL", "FQL", "IQL", "OffPolicyPPG")),
     *("tidelog." + name for name in ("PPG", "PPO", "ReBRAC", "RecommenderBCQ", "TD3BC")),
     *("tidelog." + name for name in ("estimate", "export", "finetune", "fit", "judge", "learn", "plan", "sweep")),
-    *("tidelog." + name for name in ("refit", "algorithm", "rollout", "runtime.load")),
+    *("tidelog." + name for name in ("refit", "algorithm", "rollout", "runtime.load", "suggest", "simple_rules")),
+    *("tidelog." + name for name in ("Verdict.explain", "Histories")),
     "tidelog.envs.functional.advance",
     "tidelog.recommend.evaluate.compare",
 }

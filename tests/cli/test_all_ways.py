@@ -46,7 +46,7 @@ def rows(count, seed=0, effect=0.6):
 def folder(tmp_path_factory):
     """A table, its mapping, and a run that `train` judged."""
     folder = tmp_path_factory.mktemp("trial")
-    rows(3_000).write_csv(folder / "trial.csv")
+    rows(2_000).write_csv(folder / "trial.csv")
     (folder / "columns.toml").write_text(COLUMNS)
     words = ["--data", folder / "trial.csv", "--columns", folder / "columns.toml", "--held-out", 0.3]
     assert call("train", "bc", *words, *SMALL, "--out", folder / "run", "--judge") == 0
@@ -168,7 +168,7 @@ def test_two_runs_share_their_rules_and_runs_of_other_episodes_do_not(here, tide
         "run: likeliest actions", "run: sampled actions",
         "twin: likeliest actions", "twin: sampled actions", "best single action", "small rule",
     ]  # fmt: skip
-    rows(2_000, seed=9).write_csv("other.csv")
+    rows(1_500, seed=9).write_csv("other.csv")
     assert tidelog(*words, "--held-out", 0.2, "--out", "half").code == 0
     content, _ = table(["run", "half", "--data", "other.csv", "--columns", "columns.toml"], tidelog)
     assert list(content["verdicts"])[4:] == [
@@ -188,7 +188,7 @@ def test_the_rules_of_a_run_are_learnt_once_and_are_the_same_each_time(here, tid
     (here / "run" / "rules").rmdir()
     rules.rules_of_run(here / "run", record)
     assert len(calls) == 1
-    assert calls[0][0].steps == 2_100, "the training episodes alone"
+    assert calls[0][0].steps == 1_400, "the training episodes alone"
     assert {path.name: path.read_text() for path in (here / "run" / "rules").iterdir()} == stored
 
 

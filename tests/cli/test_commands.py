@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tests.cli.conftest import SMALL
+from tests.cli.conftest import MAPPING, SMALL
 from tests.training.runs import LOSS, bc, begin, stop_at
 from tidelog import PPG
 from tidelog.cli import COMMANDS
@@ -291,6 +291,15 @@ def test_settings_follow_the_log_and_the_reasons_are_printed(here, tidelog):
     assert said[at + 2].startswith("  learning_rate 0.001: fewer than 100,000 decisions")
     assert said[at + 3].startswith("  hidden 64x64: ")
     assert not any(line.startswith("  steps") for line in said), "a flag decides it"
+
+
+def test_training_says_how_many_episodes_have_an_unknown_reward(here, table, tidelog):
+    known = pl.when(pl.col("patient") != 3).then("recovered")
+    table.with_columns(recovered=known).write_csv("visits.csv")
+    Path("columns.toml").write_text(MAPPING + 'missing_reward = "unknown"\n')
+    done = tidelog("train", "iql", *DATA, "--steps", 2, "--held-out", 0, "--out", "run", *SMALL)
+    assert done.code == 0, done.err
+    assert "1 of 30 episodes have an unknown reward: training leaves them out" in done.said
 
 
 def test_without_a_preset_the_defaults_are_those_of_the_algorithm(here, tidelog):

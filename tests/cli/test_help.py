@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Done
 from tidelog.algorithms.hyperparameters import MAIN, field, groups_of, hyperparameters
-from tidelog.algorithms.names import ALGORITHMS
+from tidelog.algorithms.names import ALGORITHMS, configured
 from tidelog.cli import COMMANDS
 from tidelog.cli.flags import parse, verb_flags
 from tidelog.cli.train import LogFlags
@@ -17,6 +17,7 @@ HELPS = [
     *(["log", name] for name in ("inspect", "check", "convert")),
     *(["train", name] for name in ALGORITHMS),
 ]
+SHOWN = ("iql", "ppg", "recommender-bcq")
 TYPES = re.compile(r"\b(STR|INT|FLOAT|BOOL|TUPLE|None)\b|\{None\}")
 FLAG = re.compile(
     r"^  (--?[a-z]\S*.*?|[A-Z]\S*(?: \[.+\])?)(?:  +(\S.*))?$"
@@ -55,6 +56,9 @@ def page(tidelog, monkeypatch):
     return get
 
 
+@pytest.mark.sample(
+    *(" ".join(one) for one in HELPS if one[0] != "train" or one[1] in ("iql", "ppg", "recommender-bcq"))
+)
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_every_flag_says_what_it_is(words, page):
     text = page(words).out
@@ -84,6 +88,11 @@ def test_help_shows_the_common_flags_and_says_how_many_more_there_are(command, p
     assert len(common) <= SHORT[command] < len(every)
     assert {flag for flag, _ in common} <= {flag for flag, _ in every}
     assert f"`tidelog {command} --help-all` shows {len(every) - len(common)} more flags." in " ".join(text.split())
+
+
+def test_every_hyper_parameter_has_its_help():
+    fields = [one for name in ALGORITHMS for group in groups_of(configured(name)[0]).values() for one in group]
+    assert [one.name for one in fields if not one.metadata["help"]] == []
 
 
 def test_groups_come_from_declarations():

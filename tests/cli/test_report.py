@@ -12,6 +12,8 @@ from tidelog.cli.policies import columns_of_run, log_for_runs
 from tidelog.errors import ConfigError
 from tidelog.training.record import Record
 
+QUICK = ["--replicates", 1000, "--model", "tabular"]
+
 
 def test_a_report_is_written_and_named(here, run, tidelog):
     done = tidelog("report", run)
@@ -34,14 +36,16 @@ def test_a_log_that_moved_is_given(here, run, tidelog):
 
 def test_a_table_is_read_with_the_columns_of_the_run_unless_others_are_named(here, run, tidelog):
     pl.read_csv("visits.csv").rename({"severity": "badness"}).write_csv("renamed.csv")
-    for words in (["evaluate", run], ["report", run, "--out", "page.html"], ["judge", run], ["plan", run]):
+    judge, plan = ["judge", run, *QUICK], ["plan", run, "--simulations", 20, *QUICK[2:]]
+    for words in (["evaluate", run], ["report", run, "--out", "page.html"], judge, plan):
         own, named = (tidelog(*words, "--data", "visits.csv", *more) for more in ([], ["--columns", "columns.toml"]))
         said = "--data is read with the columns of the run's log; --columns FILE names others\n"
         assert own == Done(named.code, said + named.out, named.err)
         assert "no column 'severity'" in tidelog(*words, "--data", "renamed.csv").err
-    assert said not in tidelog("judge", run, "--data", "visits.csv", "--quiet").out
-    assert said in tidelog("judge", run, "--data", "visits.csv", "--json").err
-    json.loads(tidelog("evaluate", run, "--data", "visits.csv", "--json").out)
+    assert said not in tidelog("evaluate", run, "--data", "visits.csv", "--quiet").out
+    spoken = tidelog("evaluate", run, "--data", "visits.csv", "--json")
+    assert said in spoken.err
+    json.loads(spoken.out)
 
 
 def test_propensities_that_a_mapping_declares_hold_for_the_rows_of_the_run_alone(here, tidelog, capsys):

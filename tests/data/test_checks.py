@@ -1,7 +1,6 @@
 """Every error by a broken file of its own, at the right rows, and nothing else said; the reports, and rare cases."""
 
 import gzip
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -151,29 +150,6 @@ def test_each_broken_file_is_refused_at_its_rows(case: Broken, tmp_path: Path) -
         assert {problem.check for problem in report.errors} <= {case.check, *FOLLOW_UPS}
 
 
-def test_the_clean_file_and_the_clean_file_with_next_observations_pass(tmp_path: Path) -> None:
-    report = validate(write(visits(), tmp_path / "clean.csv"), mapping())
-    assert report.ok, report.text()
-    followed = validate(write(with_next(visits()), tmp_path / "next.csv"), mapping(**FOLLOWED))
-    assert followed.ok, followed.text()
-    assert not followed.warnings
-
-
-def test_all_problems_stand_in_one_report(tmp_path: Path) -> None:
-    frame = visits()
-    for change in (put("age", (4, "x")), put("p", (5, 7)), put("r", (6, "nan")), put("dose", (7, 9))):
-        frame = change(frame)
-    report = validate(write(frame, tmp_path / "broken.csv"), mapping(truncated="gone"))
-    found = {problem.check for problem in report.errors}
-    assert found == {
-        "non-numeric text",
-        "propensity out of range",
-        "NaN or infinity",
-        "action out of range",
-        "missing column",
-    }
-
-
 def raw_file(check: str, content: bytes, name: str) -> Any:
     return pytest.param(check, content, name, id=f"{check}-{name}-{len(content)}")
 
@@ -237,19 +213,6 @@ def test_a_missing_file_a_saved_log_and_a_foreign_object_are_refused(tmp_path: P
     assert validate(17, mapping()).errors[0].check == "unreadable file"
 
 
-def test_mappings_that_are_wrong(tmp_path: Path) -> None:
-    path = tmp_path / "columns.toml"
-    path.write_text('observation = "age"\naction = "dose"\nreward = "r"\npropensty = "p"\n')
-    problem = validate(visits(), path).errors[0]
-    assert problem.check == "unknown mapping key"
-    assert "did you mean 'propensity'?" in problem.found
-    assert (
-        validate(visits(), {"observation": "age", "action": "dose", "missing": "mean"}).errors[0].check == "bad mapping"
-    )
-    with pytest.raises(ConfigError, match="propensity"):
-        read_log(visits(), path)
-
-
 ARRAYS: dict[str, Any] = {
     "observation": np.zeros((4, 2), np.float32), "action": np.array([0, 1, 0, 1]), "reward": np.arange(4.0),
 }  # fmt: skip
@@ -307,14 +270,6 @@ def test_every_error_has_a_broken_file(tmp_path: Path) -> None:
     assert errors == elsewhere | {case.check for case in BROKEN}
     with pytest.raises(LogError, match="unreadable file"):
         Log.load(tmp_path)
-
-
-def test_bounds_beyond_32_bits_are_refused_and_not_proposed() -> None:
-    with pytest.raises(ConfigError, match="32-bit"):
-        mapping(**{**CONTINUOUS, "bounds": (0, 1e39)})
-    described = describe_table(visits().drop("dose").rename({"sofa": "dose"}).with_columns(pl.col("dose") * 1e300))
-    assert described.proposed is not None
-    assert described.proposed.bounds is None
 
 
 # Rare cases of logs and their checks, each by hand.
@@ -479,15 +434,6 @@ def test_interactions_of_which_no_row_is_named_have_no_copy() -> None:
     assert len(inspect.Description._interaction_commands(described, "clicks.csv", {})) == 1
 
 
-def test_a_mistyped_code_is_no_number_of_actions_to_test_propensities_with() -> None:
-    """Else one cell would take memory for a billion actions, and a minute."""
-    action = RawAction("discrete", (Column("action", np.asarray([0, 1, 10**9])),))
-    assert checks._action_codes(raw(action=action)) is None
-    fine = checks._action_codes(raw(action=RawAction("discrete", (Column("action", np.asarray([0, 1, 2])),))))
-    assert fine is not None
-    assert fine.tolist() == [0, 1, 2]
-
-
 def test_an_older_file_that_cannot_be_deleted_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(path: Path) -> None:
         raise PermissionError(13, "Permission denied")
@@ -495,21 +441,6 @@ def test_an_older_file_that_cannot_be_deleted_is_an_error(tmp_path: Path, monkey
     monkeypatch.setattr(quarantine, "delete", failing)
     with pytest.raises(ConfigError, match=r"aside\.csv cannot be written: Permission denied; what was there is unch"):
         quarantine.delete_older(tmp_path / "aside.csv")
-
-
-def test_without_rewards_a_column_is_a_cluster_by_its_name_alone() -> None:
-    visits_of = np.repeat(np.arange(40), 25)
-    log = Log.from_arrays(
-        observation=np.zeros((1000, 1)),
-        action=np.arange(1000) % 2,
-        actions=2,
-        reward=None,
-        extra={"user_id": visits_of},
-    )
-    (found,) = dependence.cluster_candidates(log)
-    assert (found.name, found.values, found.named) == ("user_id", 40, True)
-    assert np.isnan(found.correlation)
-    assert found.found == "40 different values over the episodes"
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 0.0), (float("nan"), 1.0), (0.0, float("inf"))])
@@ -558,14 +489,6 @@ def test_only_the_first_ten_rows_are_listed_with_the_count() -> None:
     assert problem.rows == tuple(range(1, 11))
     assert problem.count == 39
     assert "39 rows: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ..." in problem.text()
-
-
-def test_levels_stay_apart_and_json_brings_everything_back() -> None:
-    report = validate(visits(), mapping(actions=None, action_mask=None))
-    assert report.ok
-    assert {problem.check for problem in report.warnings} == {"no bootstrap target"}
-    assert {problem.check for problem in report.notes} == {"actions inferred"}
-    assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
 # The page of checks is complete, and the room is light to enter.

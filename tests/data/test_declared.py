@@ -1,7 +1,5 @@
 """What a mapping declares: propensities, atoms, the unit of rewards; into every saved form, and what does not fit."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +9,13 @@ import pytest
 
 import tidelog as tl
 from tests.data.clicks import interactions
-from tests.data.visits import mapping, visits
-from tidelog._files import MANIFEST, parse_json
+from tests.data.visits import mapping
 from tidelog.data.columns import Columns
 from tidelog.data.log import Log, with_declaration
-from tidelog.data.read import read_log
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.interactions import Interactions, text
 
 ROLES: dict[str, Any] = {"observation": ["age", "village"], "action": "arm", "reward": "y", "terminated": True}
-FORMS: dict[str, Any] = {
-    "every": 0.5,
-    "each": {"A": 0.5, "B": 0.5},
-    "shares": "shares",
-    "strata": {"shares_by": ["village"]},
-    "no strata": {"shares_by": []},
-}
 
 
 def table(rows: int = 600, seed: int = 0, **columns: Any) -> pl.DataFrame:
@@ -45,28 +34,6 @@ def errors(frame: pl.DataFrame, propensity: Any, **roles: Any) -> list[Any]:
     return list(report.errors)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_declared_log_stays_so_wherever_it_goes(form: str, tmp_path: Path) -> None:
-    log = tl.read_log(table(), Columns(propensity=FORMS[form], **ROLES))
-    assert log.declared is not None
-    assert log.propensity is not None
-    assert (log.stratum is not None) == (form == "strata")
-    first, second = log.split(0.5, seed=0)
-    assert first.declared == second.declared == tl.Log.concat([first, second]).declared == log.declared
-    log.save(tmp_path / "whole.tidelog")
-    mapping = log.to_parquet(tmp_path / "log.parquet")
-    again = tl.Log.load(tmp_path / "whole.tidelog")
-    assert again.fingerprint() == log.fingerprint()
-    read = tl.read_log(tmp_path / "log.parquet", mapping)
-    arrays = tl.Log.from_arrays(**log.to_arrays())
-    for one in (again, read, arrays):
-        assert one.declared is not None
-        assert one.declared.probabilities == log.declared.probabilities
-        assert np.array_equal(np.asarray(one.propensity), np.asarray(log.propensity))
-        assert (one.stratum is None) == (log.stratum is None)
-    assert "declared" in log.facts()["propensities"]
-
-
 def test_shares_are_those_of_the_log_and_of_the_rows_of_a_stratum() -> None:
     frame = table(arm=["A"] * 150 + ["B"] * 450, village=(["v0"] * 10 + ["v1"] * 50) * 10)
     log = tl.read_log(frame, Columns(propensity="shares", **{**ROLES, "observation": ["age"]}))
@@ -74,24 +41,6 @@ def test_shares_are_those_of_the_log_and_of_the_rows_of_a_stratum() -> None:
     log = tl.read_log(frame, Columns(propensity={"shares_by": ["village"]}, **{**ROLES, "observation": ["age"]}))
     drawn = frame.filter((pl.col("village") == "v0") & (pl.col("arm") == "A")).height / 100
     assert np.asarray(log.propensity)[0] == pytest.approx(drawn)
-
-
-def test_a_mapping_reads_a_declaration_from_its_file_and_from_a_record(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text(
-        'observation = ["age"]\naction = "arm"\npropensity = { A = 0.5, B = 0.3, C = 0.2 }\n'
-    )
-    read = Columns.from_file(tmp_path / "c.toml")
-    assert read.declared is not None
-    assert dict(read.declared.each) == {"A": 0.5, "B": 0.3, "C": 0.2}
-    for form in (*FORMS.values(), {"shares_by": 0.5, "other": 0.5}):
-        mapping = Columns(propensity=form, **ROLES)
-        assert Columns.from_mapping(parse_json(json.dumps(asdict(mapping)))) == mapping
-    action = Columns(propensity={"shares_by": 0.5, "B": 0.5}, **ROLES).declared  # an action of that name
-    assert action is not None
-    assert action.by is None
-    assert Columns(propensity="p", **ROLES).used()["propensity"] == ["p"]
-    assert Columns(propensity={"shares_by": "village"}, **ROLES).used()["propensity"] == ["village"]
-    assert "propensity" not in Columns(propensity="shares", **ROLES).used()
 
 
 @pytest.mark.parametrize("wrong", [0, 1.5, -0.5, True, {}, {"A": 0}, {"A": "0.5"}, {"shares_by": [3]}, [0.5, 0.5]])
@@ -120,14 +69,6 @@ def test_a_declaration_that_does_not_fit_the_actions_is_an_error(propensity: Any
         with_declaration(tl.read_log(table(), Columns(**ROLES)), propensity)
     assert found in raised.value.found
     assert fix in raised.value.fix
-
-
-def test_an_action_that_was_never_drawn_may_be_declared_in_the_vocabulary() -> None:
-    frame = table(arm=["A", "B"] * 300)
-    vocabulary: dict[str, Any] = {"vocabularies": {"arm": ["A", "B", "C"]}}
-    log = tl.read_log(frame, Columns(propensity={"A": 0.5, "B": 0.499, "C": 0.001}, **ROLES, **vocabulary))
-    assert log.declared is not None
-    assert log.declared.probabilities == pytest.approx((0.5, 0.499, 0.001))
 
 
 def test_rounded_probabilities_are_divided_by_their_sum_with_a_note() -> None:
@@ -198,23 +139,6 @@ def test_one_draw_for_a_whole_episode_is_told_from_a_draw_for_each_decision() ->
     assert not errors(each, 0.5, episode="patient", step="visit")
 
 
-def test_recorded_propensities_that_do_not_fit_are_a_warning_of_the_log() -> None:
-    generator = np.random.default_rng(3)
-    often = generator.uniform(0.3, 0.7, 2_000)
-    action = (generator.random(2_000) < often).astype(int)
-    right = np.where(action == 1, often, 1.0 - often)
-    roles = {**ROLES, "observation": ["age", "often"], "actions": 2, "propensity": "p"}
-
-    def checks(recorded: Any) -> list[str]:
-        frame = table(2_000, arm=action).with_columns(p=pl.Series(recorded), often=pl.Series(often))
-        found = tl.check(frame, Columns(**roles)).warnings
-        return [one.check for one in found if "propensities" in one.check]
-
-    assert checks(right) == []
-    assert checks(1.0 - right) == ["doubtful propensities"]  # those of the other action
-    assert checks(np.full(2_000, 0.5)) == ["doubtful propensities"]
-
-
 def floored(digits: int) -> Any:
     return lambda exact: np.floor(exact * 10**digits) / 10**digits
 
@@ -262,19 +186,6 @@ def test_wrong_propensities_of_few_values_that_lie_close_are_a_warning() -> None
     assert "the size of" in found.found
 
 
-@pytest.mark.parametrize("digits", [2, 3, 7, None])
-def test_rounded_recorded_propensities_of_a_right_log_are_no_warning(digits: int | None) -> None:
-    """The probability of the other action is 1 minus that of the logged one: its digits must not tell the action."""
-    generator = np.random.default_rng(5)
-    for often in (np.array([1 / 3, 2 / 3])[generator.integers(0, 2, 3_000)], generator.uniform(0.1, 0.9, 3_000)):
-        action = (generator.random(3_000) < often).astype(int)
-        exact = np.where(action == 1, often, 1.0 - often)
-        recorded = exact if digits is None else np.floor(exact * 10**digits) / 10**digits
-        frame = table(3_000, arm=action).with_columns(p=pl.Series(recorded.astype(np.float32)))
-        report = tl.check(frame, Columns(**{**ROLES, "actions": 2, "propensity": "p"}))
-        assert "doubtful propensities" not in [one.check for one in report.warnings]
-
-
 def test_recorded_propensities_that_do_not_tell_those_of_all_actions_are_not_tested() -> None:
     """Mean weights have too heavy tails: right logs of many actions would be doubted."""
     generator = np.random.default_rng(4)
@@ -299,23 +210,6 @@ def test_files_without_a_place_for_a_declaration_refuse_it(tmp_path: Path) -> No
         log.to_npz(tmp_path / "log.npz")
 
 
-def test_logs_with_different_declarations_are_not_joined() -> None:
-    one, two = (tl.read_log(table(), Columns(propensity=form, **ROLES)) for form in (0.5, "shares"))
-    with pytest.raises(LogError, match="propensity"):
-        tl.Log.concat([one, two])
-
-
-def test_a_saved_declaration_that_was_changed_is_refused(tmp_path: Path) -> None:
-    log = tl.read_log(table(), Columns(propensity=0.5, **ROLES))
-    log.save(tmp_path / "log.tidelog")
-    file = tmp_path / "log.tidelog" / "manifest.json"
-    content = json.loads(file.read_text())
-    content["declared"]["probabilities"] = [0.5, 0.9]
-    file.write_text(json.dumps(content))
-    with pytest.raises(LogError):
-        tl.Log.load(tmp_path / "log.tidelog")
-
-
 # Declared atoms of continuous actions: from a mapping or an argument into every saved form.
 
 
@@ -329,14 +223,6 @@ def table_of_atoms(**more):
     columns = {"seen": np.arange(6.0), "dose": PLAIN["action"][:, 0], "earned": np.arange(6.0)}
     mapping = {"observation": ["seen"], "action": "dose", "reward": "earned", "terminated": True, **more}
     return pl.DataFrame(columns), Columns(**mapping)
-
-
-def test_a_log_without_atoms_is_saved_as_before_and_has_another_fingerprint(tmp_path: Path) -> None:
-    plain, named = (Log.from_arrays(**PLAIN, atoms=atoms) for atoms in ((), [0.0]))
-    plain.save(tmp_path / "a")
-    assert "atoms" not in json.loads((tmp_path / "a" / MANIFEST).read_text())
-    assert "atoms" not in plain.to_parquet(tmp_path / "a.parquet").read_text()
-    assert plain.fingerprint() != named.fingerprint(), "verdicts differ"
 
 
 @pytest.mark.parametrize("atoms", ["0.0", [None], [np.inf], ["a"], {"dose": 0.0}, [True], [[0.0]]])
@@ -360,17 +246,6 @@ def test_atoms_of_discrete_actions_are_refused() -> None:
 
 
 UNIT_ARRAYS = {"observation": np.arange(6.0), "action": np.arange(6) % 2, "reward": np.arange(6.0), "terminated": True}
-
-
-def test_without_a_unit_nothing_is_written_and_with_one_no_number_changes(tmp_path: Path) -> None:
-    plain, named = (read_log(visits(), mapping(**unit)) for unit in ({}, {"reward_unit": "EUR"}))
-    assert plain.reward_unit is None
-    assert plain.fingerprint() == named.fingerprint()
-    assert plain.statistics() == named.statistics()
-    plain.save(tmp_path / "a")
-    assert "reward_unit" not in json.loads((tmp_path / "a" / MANIFEST).read_text())
-    assert "reward_unit" not in plain.to_parquet(tmp_path / "a.parquet").read_text()
-    assert "reward_unit" not in plain.to_arrays()
 
 
 @pytest.mark.parametrize("unit", ["", "  ", "two\nlines", "x" * 31, 3, ["EUR"], "bell\x07"])
@@ -409,29 +284,6 @@ def test_the_unit_of_interactions_is_read_saved_and_shown(tmp_path: Path) -> Non
         assert part.reward_unit == "EUR"
     with pytest.raises(ConfigError, match="reward_unit = '': expected a text"):
         interactions(reward_unit="")
-
-
-@pytest.mark.parametrize(
-    ("name", "declared", "kept", "log", "arrays"),
-    [
-        ("atoms", [0.5, 0, 0.0], (0.0, 0.5), lambda one: read_log(*table_of_atoms(atoms=one, bounds=[-1, 1])), PLAIN),
-        ("reward_unit", " EUR ", "EUR", lambda one: read_log(visits(), mapping(reward_unit=one)), UNIT_ARRAYS),
-    ],
-    ids=["atoms", "unit"],
-)
-def test_a_declaration_is_kept_in_parts_and_in_every_saved_form(
-    name: str, declared: Any, kept: Any, log: Any, arrays: dict[str, Any], tmp_path: Path
-) -> None:
-    read = log(declared)
-    read.save(tmp_path / "a.tidelog")
-    made = Log.from_arrays(**arrays, **{name: declared})
-    made.to_npz(tmp_path / "a.npz")
-    logs = [
-        read, *read.split(0.5), read.take_episodes([1, 0]), Log.load(tmp_path / "a.tidelog"),
-        read_log(tmp_path / "a.parquet", read.to_parquet(tmp_path / "a.parquet")),
-        made, read_log(tmp_path / "a.npz"), Log.from_arrays(**made.to_arrays()), Log.concat([made, made]),
-    ]  # fmt: skip
-    assert [getattr(one, name) for one in logs] == [kept] * len(logs)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pytest
 
 import tidelog as tl
 from tests.data.visits import mapping, visits
-from tests.shared import shared
 from tidelog.data.columns import known_probabilities
 from tidelog.data.dependence import (
     BEFORE,
@@ -81,59 +79,6 @@ def test_without_the_column_every_episode_is_its_own_cluster_and_nothing_else_ch
     assert other.fingerprint() != log.fingerprint()
     # written by the version before clusters
     assert log.fingerprint() == "0689c500e88f6578fbff8b02c5e1246948ae683d62a07d1e449725044c2d63ff"
-
-
-def test_words_numbers_and_shuffled_rows_give_the_same_clusters() -> None:
-    frame = clinic()
-    log = read_log(frame, mapping(cluster="place"))
-    numbers = {"a": 7, "b": -3, "c": 2**40}
-    coded = frame.with_columns(place=pl.col("place").replace_strict(numbers))
-    assert read_log(coded, mapping(cluster="place")).fingerprint() == log.fingerprint()
-    arrays = log.to_arrays() | {"cluster": np.asarray(WARDS)[PATIENT]}
-    np.testing.assert_array_equal(Log.from_arrays(**arrays).cluster, log.cluster)
-    shuffled = frame.sample(fraction=1.0, shuffle=True, seed=1)
-    again = read_log(shuffled, mapping(cluster="place"))
-    names = dict(zip(log.episode_ids.tolist(), log.clusters.tolist(), strict=True))
-    pairs = {(names[one], code) for one, code in zip(again.episode_ids.tolist(), again.clusters.tolist(), strict=True)}
-    assert len(pairs) == 3
-
-
-def test_the_column_survives_every_storage(tmp_path: Path) -> None:
-    log = read_log(clinic(), mapping(cluster="place"))
-    log.save(tmp_path / "log")
-    for memory_map in (False, True):
-        again = Log.load(tmp_path / "log", memory_map)
-        assert again.fingerprint() == log.fingerprint()
-        np.testing.assert_array_equal(again.clusters, log.clusters)
-        assert again.take_episodes([5, 2]).fingerprint() == log.take_episodes([5, 2]).fingerprint()
-    parquet = read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet"))
-    assert parquet.fingerprint() == log.fingerprint()
-    log.to_npz(tmp_path / "a.npz")
-    np.testing.assert_array_equal(read_log(tmp_path / "a.npz").cluster, log.cluster)
-
-
-def test_one_step_logs_name_a_cluster_in_every_row() -> None:
-    log = Log.from_arrays(**users(extra=None), cluster=np.repeat([f"u{one}" for one in range(40)], 25))
-    assert len(log.episodes) == 1000
-    assert log.clusters.max() == 39
-    np.testing.assert_array_equal(np.bincount(log.clusters), np.full(40, 25))
-
-
-@pytest.mark.parametrize(
-    ("cluster", "check"),
-    [
-        (np.full(12, np.nan), "NaN or infinity"),
-        (np.arange(11), "wrong length"),
-        (np.ones(12, bool), "non-numeric text"),
-        (np.ones((12, 2)), "changing shapes"),
-        (np.arange(12), "cluster changes within an episode"),
-    ],
-)
-def test_arrays_that_are_no_clusters_are_refused(cluster: Any, check: str) -> None:
-    given = {"observation": np.arange(12.0), "action": np.arange(12) % 2, "reward": np.arange(12.0)}
-    with pytest.raises(LogError, match=check) as caught:
-        Log.from_arrays(**given, episode=np.repeat(np.arange(6), 2), terminated=None, cluster=cluster)
-    assert [one.column for one in caught.value.report.errors] == ["cluster"]
 
 
 def test_rows_of_an_episode_with_other_clusters_are_named_with_both_words() -> None:
@@ -309,13 +254,6 @@ def test_a_column_that_repeats_the_action_is_no_cluster() -> None:
     assert not cluster_candidates(log)
 
 
-def test_columns_that_change_within_episodes_are_no_clusters() -> None:
-    given = users(0.0, extra={"session_id": np.repeat(np.arange(100), 10), "user_id": np.arange(1000) % 50})
-    log = Log.from_arrays(**given | {"episode": np.repeat(np.arange(500), 2), "terminated": None})
-    assert warned(log) == ["session_id"]
-    assert [one.values for one in cluster_candidates(log)] == [100]
-
-
 def table(rows: int = 1000) -> pl.DataFrame:
     """A table in which 'zip_code' is taken for a cluster by chance, at 1%: 2 of 326 other seeds fail."""
     rng = np.random.default_rng(0)
@@ -328,23 +266,6 @@ def table(rows: int = 1000) -> pl.DataFrame:
 
 
 ROLES = {"observation": "x", "action": "a", "reward": "r", "terminated": True, "actions": 3}
-
-
-@pytest.mark.parametrize("ending", ["frame", "csv", "parquet", "jsonl", "pandas"])
-def test_unused_columns_are_looked_at_by_name(ending: str, tmp_path: Path) -> None:
-    frame = table()
-    writers = {"csv": frame.write_csv, "parquet": frame.write_parquet, "jsonl": frame.write_ndjson}
-    if ending in writers:
-        writers[ending](tmp_path / f"log.{ending}")
-    source = {"frame": frame, "pandas": pd.DataFrame(frame.to_dict(as_series=False))}.get(
-        ending, tmp_path / f"log.{ending}"
-    )
-    log = read_log(source, ROLES)
-    assert warned(log) == ["CustomerID"]
-    assert log.report.warnings[-1].found.startswith("40 different values")
-    named = read_log(source, {**ROLES, "cluster": "CustomerID"})
-    assert not warned(named)
-    assert named.clusters.max() == 39
 
 
 def test_empty_cells_of_unused_columns_are_passed_over() -> None:
@@ -439,13 +360,6 @@ def test_a_part_of_five_copies_is_said() -> None:
     """Four of five rows of a log whose rows stand there five times: three, four or five are left of most."""
     rows = np.random.default_rng(1).permutation(np.repeat(np.arange(400), 5))[:1600]
     assert said(taken(events(), rows))
-
-
-def test_some_rows_written_twice_are_said() -> None:
-    rows = np.concatenate([np.arange(1000), np.arange(250)])
-    (problem,) = said(taken(events(), rows))
-    assert problem.count == 250
-    assert problem.rows[0] == 1001
 
 
 def test_a_few_copies_are_said_where_rewards_or_times_hardly_repeat() -> None:
@@ -613,16 +527,6 @@ def test_what_follows_a_decision_is_not_proposed_and_that_is_said() -> None:
     notes = [note for note in described.notes if "is not proposed as an observation: it tells the reward" in note]
     assert [note.split("'")[1] for note in notes] == ["visit", "spend"]
     assert not described.report.warnings
-
-
-@pytest.mark.parametrize("name", ["uplift_leak.toml", "trial.toml"])
-def test_the_cases_of_leaks_are_named(name: str) -> None:
-    folder = shared("cases/learn")
-    table, expected = {
-        "uplift_leak.toml": ("uplift.csv", ["visit", "spend"]),
-        "trial.toml": ("trial.csv", ["status"]),
-    }[name]
-    assert list(named(read_log(folder / table, folder / name))) == expected
 
 
 def test_words_that_are_the_reward_are_named() -> None:
@@ -820,17 +724,6 @@ def test_balanced_logs_are_rejected_no_more_often_than_the_level_says(rows: int,
         p_values.append(1.0 if found is None else found.p_value)
     assert share_rejected(p_values, 0.05) < 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / 200)
     assert share_rejected(p_values, 0.001) <= 2 / 200
-
-
-def test_rows_of_a_cluster_without_clusters_would_look_unbalanced() -> None:
-    rejected = []
-    for seed in range(60):
-        generator = np.random.default_rng(seed)
-        cluster = np.arange(400) // 20
-        action, age = generator.integers(0, 2, 20)[cluster], generator.normal(size=20)[cluster]
-        found = balance_of([ObservedColumn("age", age, False)], action, 2)
-        rejected.append(found is not None and found.p_value < 0.05)
-    assert np.mean(rejected) > 0.4
 
 
 def test_the_columns_that_predict_the_action_are_named() -> None:

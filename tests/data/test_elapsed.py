@@ -37,43 +37,6 @@ def problem(check, table=TABLE, **changes):
     return next(one for one in refusal.value.report.errors if one.check == check)
 
 
-def test_a_column_of_hours_is_read_in_the_order_of_the_rows():
-    log = read(TABLE[::-1], time="seen")
-    assert log.take_episodes([2, 1, 0]).elapsed.tolist() == TIMES
-    assert (log.elapsed.dtype, log.discount_unit) == (np.float32, "hour")
-    assert log.take_episodes([2, 1, 0]).continues.tolist() == [True, True, False, True, False, True]
-
-
-@pytest.mark.parametrize("way", ["folder", "mapped", "npz", "parquet", "arrays"])
-def test_every_way_out_leads_back(way, tmp_path):
-    log = read()
-    if way in ("folder", "mapped"):
-        log.save(tmp_path / "log")
-        again = tl.Log.load(tmp_path / "log", memory_map=way == "mapped")
-    elif way == "npz":
-        log.to_npz(tmp_path / "log.npz")
-        again = tl.read_log(tmp_path / "log.npz")
-    elif way == "parquet":
-        again = tl.read_log(tmp_path / "log.parquet", log.to_parquet(tmp_path / "log.parquet"))
-    else:
-        again = tl.Log.from_arrays(**log.to_arrays())
-    assert (np.asarray(again.elapsed).tolist(), again.elapsed_unit) == (TIMES, "hour")
-
-
-def test_parts_and_joined_logs_keep_their_times():
-    log = read()
-    assert log.take_episodes([2, 0]).elapsed.tolist() == [4.0, 0.5, 2.0, 0.0]
-    assert tl.Log.concat([log, log]).elapsed.tolist() == TIMES * 2
-    parts = log.split(0.5, seed=0)
-    assert sorted(np.concatenate([part.elapsed for part in parts])) == sorted(TIMES)
-    assert parts[0].elapsed_unit == "hour"
-    with pytest.raises(tl.LogError, match=r"elapsed_unit is hour in log 0 .* but day in log 1"):
-        tl.Log.concat([log, read(elapsed_unit="day")])
-    with pytest.raises(tl.LogError, match=r"column 'elapsed' is present in log 0 .* but absent in log 1"):
-        tl.Log.concat([log, read(elapsed=None, elapsed_unit=None)])
-    assert log.fingerprint() != read(elapsed=None, elapsed_unit=None).fingerprint()
-
-
 def test_the_time_itself_gives_the_difference_to_the_next_row():
     """Patient a is seen after 12 and 36 hours, b after 24; the next observation of c at its end has no time."""
     changes = {"elapsed": "seen", "time": "seen", "next_observation": None}

@@ -1,8 +1,7 @@
 """A log that is written and read again is the same log."""
 
 import json
-import tomllib
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,17 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.data import test_declared as declared
+from tests.data import test_elapsed as elapsed
+from tests.data import test_hybrid as hybrid
+from tests.data import test_missing_rewards as missing_rewards
 from tests.data.sources.test_arrays import regular
 from tests.data.visits import NEXT, mapping, visits, with_next
+from tidelog.data.columns import Columns
 from tidelog.data.log import Log
 from tidelog.data.read import convert, read_log
 from tidelog.errors import ConfigError, LogError
-from tidelog.types import MultiDiscrete
+from tidelog.types import Hybrid
 
 VISITS = with_next(visits()).with_columns(t=pl.lit("2020-02-01").str.to_datetime() + pl.duration(hours="hour"))
 GIVEN = {"next_observation": NEXT, "time": "t", "extra": ["ward", "sofa"], "weight": "sofa"}
@@ -94,14 +98,54 @@ def arrays() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_leaves_of_arrays_become_columns_of_a_table(tmp_path: Path) -> None:
-    log = Log.from_arrays(**arrays())
-    again = read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet"))
-    assert again.spec.action == MultiDiscrete((3, 4)) == log.spec.action
-    assert again.spec.observation["numeric"].names == ("a_0", "a_1", "a_2")
-    np.testing.assert_array_equal(again.observation["numeric"], log.observation["a"])
-    codes = np.concatenate([log.observation["b/c"], log.observation["b/d"]], axis=1)
-    np.testing.assert_array_equal(again.observation["categorical"], codes)
+LOGS: dict[str, Callable[[], Log]] = {  # what a log may hold beside decisions; the last word: what cannot hold it
+    "all roles": lambda: read_log(VISITS, mapping(next_observation=NEXT, time="t", weight="sofa")),
+    "extra columns, npz": lambda: read_log(VISITS, mapping(**GIVEN)),
+    "clusters": lambda: read_log(VISITS.with_columns(c=pl.col("patient").str.tail(1)), mapping(cluster="c")),
+    "times to the next decision": lambda: elapsed.read(),
+    "unknown rewards": lambda: missing_rewards.read(missing_reward="unknown"),
+    "rewards missing at random": lambda: missing_rewards.read(missing_reward="at random"),
+    "a unit": lambda: read_log(visits(), mapping(reward_unit=" EUR ")),
+    "atoms": lambda: read_log(*declared.table_of_atoms(atoms=[0.5, 0, 0.0], bounds=[-1, 1])),
+    "one probability, npz": lambda: read_log(declared.table(), Columns(propensity=0.5, **declared.ROLES)),
+    "shares by village, npz": lambda: read_log(declared.table(), Columns(propensity=BY_VILLAGE, **declared.ROLES)),
+    "parts of an action": lambda: read_log(pl.DataFrame(hybrid.TABLE), Columns(**hybrid.DECLARED)),
+}
+BY_VILLAGE = {"shares_by": ["village"]}
+STATED = ("elapsed_unit", "missing_reward", "reward_unit", "atoms")
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_way_out_leads_back(name: str, tmp_path: Path) -> None:
+    log = LOGS[name]()
+    log.save(tmp_path / "log")
+    ways = {
+        "folder": Log.load(tmp_path / "log"), "mapped": Log.load(tmp_path / "log", memory_map=True),
+        "table": read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet")),
+        "arrays": Log.from_arrays(**log.to_arrays()), "all episodes": log.take_episodes(range(len(log.episodes))),
+    }  # fmt: skip
+    if not name.endswith("npz"):
+        log.to_npz(tmp_path / "a.npz")
+        ways["npz"] = read_log(tmp_path / "a.npz")
+    for way, again in ways.items():
+        same_columns(again, log)
+        assert [getattr(again, one) for one in STATED] == [getattr(log, one) for one in STATED], way
+        assert (again.declared is None) == (log.declared is None), way
+        assert getattr(again.declared, "probabilities", None) == getattr(log.declared, "probabilities", None), way
+        if way not in ("table", "arrays", "npz"):  # these say in other words where they come from
+            assert (again.fingerprint(), again.spec, again.report) == (log.fingerprint(), log.spec, log.report), way
+        if isinstance(log.spec.action, Hybrid):
+            assert [one for one, _ in again.spec.action.parts] == [one for one, _ in log.spec.action.parts], way
+    assert all(isinstance(values, np.memmap) for values in ways["mapped"].columns().values())
+    parts = log.split(0.5, seed=0)
+    for part in (*parts, Log.concat(list(parts))):
+        assert [getattr(part, one) for one in STATED] == [getattr(log, one) for one in STATED]
+        assert part.declared == log.declared
+
+
+def test_a_unit_has_no_spaces_around_it_and_atoms_are_in_order() -> None:
+    assert LOGS["a unit"]().reward_unit == "EUR"
+    assert LOGS["atoms"]().atoms == (0.0, 0.5)
 
 
 @pytest.mark.parametrize("known", ["all", "some", "none"])
@@ -118,11 +162,6 @@ def test_npz_gives_the_same_log(known: str, tmp_path: Path) -> None:
     assert Log.from_arrays(**log.to_arrays()).fingerprint() == log.fingerprint()
     with pytest.raises(LogError, match="exists"):
         log.to_npz(tmp_path / "a.npz")
-
-
-def test_arrays_of_a_table_give_the_same_columns() -> None:
-    log = read_log(VISITS, mapping(**GIVEN))
-    same_columns(Log.from_arrays(**log.to_arrays()), log)
 
 
 def test_what_has_no_place_is_refused(tmp_path: Path) -> None:
@@ -157,16 +196,3 @@ def test_convert_by_the_name_of_the_target(tmp_path: Path) -> None:
         convert(source, tmp_path / "a.parket")
     with pytest.raises(LogError, match="exists"):
         convert(source, paths[0])
-
-
-def test_an_extra_column_replaces_an_observation_of_the_same_content_only(tmp_path: Path) -> None:
-    log = read_log(VISITS, mapping())
-    other = np.array(["elsewhere"] * log.steps)
-    log = replace(log, extra={"ward": other, "site": np.arange(log.steps)})
-    log.to_parquet(tmp_path / "a.parquet")
-    assert tomllib.loads((tmp_path / "a.toml").read_text())["extra"] == ["ward_", "site"]
-    again = read_log(tmp_path / "a.parquet", tmp_path / "a.toml")
-    np.testing.assert_array_equal(again.extra["ward_"], other)
-    np.testing.assert_array_equal(again.extra["site"], np.arange(log.steps))
-    for name, leaf in log.transitions.observation.items():
-        np.testing.assert_array_equal(again.transitions.observation[name], leaf)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.shared import shared
+from tests.data.test_inspect import Case, check_proposal
 from tidelog import Columns, ConfigError, LogError, read_log
 from tidelog.data import formats as file_bytes
 from tidelog.data.inspect import describe_table
@@ -28,10 +28,6 @@ def proposed(source):
     return tomllib.loads(describe_table(source).toml)
 
 
-def hints(source):
-    return [line for line in describe_table(source).toml.split("\n") if line.startswith("#")]
-
-
 def router(**more):
     """Requests, each sent to one of three models: latency and cost follow, seconds end in `_s`."""
     return pl.DataFrame(
@@ -47,56 +43,6 @@ def router(**more):
             **more,
         }
     )
-
-
-def test_the_action_is_found_by_its_probabilities_and_what_follows_is_no_observation():
-    found = proposed(router())
-    assert found["action"] == "model"
-    assert found["observation"] == ["task", "tokens"]
-    assert hints(router()) == [
-        '# reward = ["cost_usd", "latency_s", "feedback"]',
-        "# reward_weights = [-1.0, -1.0, 1.0]   # with your numbers, below 0 for costs",
-        '# reward_values = { "bad" = 0.0, "good" = 0.0 }   # with your numbers',
-    ]
-
-
-def test_of_columns_that_are_equally_frequent_the_probabilities_depend_on_the_action():
-    page = np.tile(["home", "cart", "item"], ROWS // 3)  # a third each, as three actions with even chances
-    assert proposed(router(page=page))["action"] == "model"
-    even = router(
-        page=page, model=np.repeat(["large", "small", "local"], 200), routing_probability=np.full(ROWS, 1 / 3)
-    )
-    assert "action" not in proposed(even.rename({"model": "place"}))
-    assert proposed(even)["action"] == "model", "by its name"
-
-
-def test_outcomes_of_the_past_are_observations():
-    frame = router(last_cost=np.arange(ROWS) % 5, prior_feedback=np.tile(["good", "bad"], ROWS // 2))
-    assert proposed(frame)["observation"] == ["task", "tokens", "last_cost", "prior_feedback"]
-
-
-def test_a_coupon_is_an_action_and_its_redemption_an_outcome():
-    frame = router().select("task", "tokens", coupon="model", profit="cost_usd")
-    frame = frame.with_columns(redeemed=pl.Series(np.tile(["yes", "no"], ROWS // 2)))
-    found = proposed(frame)
-    assert (found["action"], found["reward"], found["observation"]) == ("coupon", "profit", ["task", "tokens"])
-
-
-def test_set_points_are_one_vector_of_actions():
-    frame = router().select("tokens", setpoint_heating="latency_s", cooling_set_point="cost_usd", energy_kwh="tokens")
-    found = proposed(frame)
-    assert found["action"] == ["setpoint_heating", "cooling_set_point"]
-    assert found["observation"] == ["tokens"]
-
-
-@pytest.mark.parametrize(
-    ("names", "observation"),
-    [(["s_0", "s_1", "age"], ["s_0", "s_1"]), (["x1", "x2", "age"], ["x1", "x2"]), (["s", "age"], ["s"]),
-     (["duration_s", "age"], ["duration_s", "age"]), (["size_x", "age"], ["size_x", "age"])],
-)  # fmt: skip
-def test_letters_name_observations_only_alone_or_with_a_number(names, observation):
-    frame = pl.DataFrame({name: np.arange(20) / 4 for name in names} | {"action": [0, 1] * 10})
-    assert proposed(frame)["observation"] == observation
 
 
 LOCAL = "Zeit;Wert;Kosten;Code;a\n03.01.2025;-1,5;1.234,50;E11.9;low\n14.01.2025;2;2,00;250.83;high\n"
@@ -147,12 +93,6 @@ def test_settings_that_a_file_cannot_have_are_named(tmp_path):
 )  # fmt: skip
 def test_formats_of_dates(cells, formats):
     assert date_formats(pl.Series("t", cells, dtype=pl.String)) == formats
-
-
-def test_dates_that_fit_two_formats_are_asked_for():
-    frame = router().with_columns(date=pl.Series(["01/02/2025", "02/03/2025"] * (ROWS // 2)))
-    assert "time" not in proposed(frame)
-    assert {'# time = "date"', '# date_format = "%d/%m/%Y"   # or "%m/%d/%Y": the times fit both'} <= {*hints(frame)}
 
 
 def sessions(path, extra=""):
@@ -209,13 +149,6 @@ def test_one_document_is_a_table(document, indent, name, tmp_path):
     described = describe_table(path)
     assert described.rows == 12
     assert described.proposed.action == "action"
-
-
-def test_lists_inside_the_records_of_a_document_are_exploded(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps([{"session": 1, "events": RECORDS[:2]}, {"session": 2, "events": []}]))
-    log = read_log(tmp_path / "a.json", DOCUMENT_MAPPING | {"episode": "session", "explode": "events"})
-    assert log.steps == 2
-    assert describe_table(tmp_path / "a.json").toml.count('explode = "events"') == 1
 
 
 @pytest.mark.parametrize(
@@ -290,20 +223,6 @@ def test_roles_without_a_known_name_are_proposed_by_their_values():
     assert read_log(ward(), proposed(ward())).steps == 120
 
 
-@pytest.mark.parametrize(
-    ("change", "role"),
-    [
-        ({"zeitpunkt": np.tile([1, 2, 2], 40)}, "step"),  # two rows of one step
-        ({"zeitpunkt": np.tile([3, 5, 9], 40)}, "step"),  # counts nothing
-        ({"massnahme": np.repeat(["a", "b", "c", "d"], 30)}, "action"),  # the same on every visit
-        ({"belohnung": np.tile([0, 1, 0], 40)}, "reward"),
-        ({"patient_nr": None}, "action"),
-    ],
-)
-def test_values_that_show_no_role_are_not_guessed(change, role):
-    assert role not in proposed(ward(**change))
-
-
 MISSED = np.tile([0, 1, 2, 0, 1, 3], 20)  # a visit is left out in every other episode
 STEPS = {  # whether a column is the step: in the order of the file, and where rows are scattered over it
     "from 0": (np.tile([0, 1, 2], 40), True, True),
@@ -329,12 +248,6 @@ def test_a_column_that_counts_rows_is_the_step_whatever_the_others_are_called(ca
         assert (proposed(frame.sample(fraction=1.0, shuffle=True, seed=1)).get("step") == "zeitpunkt") == scattered
 
 
-def test_what_remains_in_rows_of_many_episodes_by_turns_is_no_step():
-    frame = ward(zeitpunkt=np.tile([2, 1, 0], 40)).sort("zeitpunkt", descending=True, maintain_order=True)
-    assert "step" not in proposed(frame)
-    assert proposed(frame.with_columns(zeitpunkt=2 - pl.col("zeitpunkt")))["step"] == "zeitpunkt"
-
-
 @pytest.mark.parametrize("first", [0, 1])
 def test_an_episode_without_a_known_name_is_the_column_whose_rows_another_counts(first):
     frame = ward(zeitpunkt=np.tile([first, first + 1, first + 2], 40)).rename({"patient_nr": "akte"})
@@ -345,21 +258,6 @@ def test_an_episode_without_a_known_name_is_the_column_whose_rows_another_counts
     assert any("change `episode` and `step` if wrong" in note for note in describe_table(frame).notes)
     twice = frame.with_columns(akte=pl.col("akte") // 2)  # every step of an episode twice
     assert "episode" not in proposed(twice)
-
-
-def test_episodes_of_unequal_lengths_are_counted_too():
-    lengths = np.random.default_rng(0).geometric(0.3, 40)  # the longest has several times the mean
-    assert lengths.max() > 2 * lengths.mean()
-    rows, kept = int(lengths.sum()), np.random.default_rng(1)
-    turns = np.concatenate([np.arange(n) for n in lengths])
-    frame = pl.DataFrame(
-        {
-            "faden": np.repeat(np.arange(40) * 3 + 100, lengths), "zug": turns,
-            "stimmung": kept.normal(size=rows), "action": kept.choice(["reply", "close"], rows),
-        }
-    )  # fmt: skip
-    assert {name: proposed(frame)[name] for name in ("episode", "step")} == {"episode": "faden", "step": "zug"}
-    assert proposed(frame.rename({"faden": "conversation", "zug": "turn"}))["episode"] == "conversation"
 
 
 @pytest.mark.parametrize("name", ["reward", "satisfaction"])
@@ -379,15 +277,6 @@ def test_a_reward_on_the_last_row_of_each_episode_alone_is_0_before(name):
         assert "missing_reward" not in tomllib.loads(describe_table(other, {"reward": name}).toml)
 
 
-def test_of_two_columns_that_may_be_the_action_inspect_asks():
-    frame = ward(lage=np.tile(["links", "rechts"], 60))
-    assert "action" not in proposed(frame)
-    assert '# action = "massnahme"   # or lage' in hints(frame)
-    assert proposed(frame)["observation"] == ["alter", "druck"], (
-        "whoever takes the '#' away must not observe the action"
-    )
-
-
 def test_a_dose_that_is_mostly_none_is_an_amount_and_its_levels_are_one_line_away():
     dose = np.where(np.arange(120) % 3 == 0, np.arange(120) % 20, 0)
     frame = ward(massnahme=None, insulin=dose)
@@ -402,12 +291,63 @@ def test_a_dose_that_is_mostly_none_is_an_amount_and_its_levels_are_one_line_awa
     assert proposed(frame.with_columns(levels.alias("insulin")))["action"] == "insulin"
 
 
-def test_an_amount_of_last_rows_alone_is_an_outcome_and_no_action() -> None:
-    rows = np.arange(40)
-    table = {"patient": rows // 2, "severity": rows * 7 % 11, "payment": np.where(rows % 2, 5 + rows % 3, 0)}
-    described = describe_table(pl.DataFrame(table))
-    assert "payment" not in str(tomllib.loads(described.toml))
-    assert any("'payment' is 0 except on last rows of episodes: an outcome" in note for note in described.notes)
+PAGE = np.tile(["home", "cart", "item"], ROWS // 3)  # a third each, as three actions with even chances
+EVEN = router(page=PAGE, model=np.repeat(["large", "small", "local"], 200), routing_probability=np.full(ROWS, 1 / 3))
+COUPONS = router().select("task", "tokens", coupon="model", profit="cost_usd")
+POINTS = router().select("tokens", setpoint_heating="latency_s", cooling_set_point="cost_usd", energy_kwh="tokens")
+FALLING = ward(zeitpunkt=np.tile([2, 1, 0], 40)).sort("zeitpunkt", descending=True, maintain_order=True)
+LENGTHS = np.random.default_rng(0).geometric(0.3, 40)  # the longest has several times the mean
+UNEVEN = pl.DataFrame({
+    "faden": np.repeat(np.arange(40) * 3 + 100, LENGTHS), "zug": np.concatenate([np.arange(n) for n in LENGTHS]),
+    "stimmung": generator.normal(size=LENGTHS.sum()), "action": generator.choice(["reply", "close"], LENGTHS.sum()),
+})  # fmt: skip
+PAID = np.where(np.arange(40) % 2, 5 + np.arange(40) % 3, 0)
+CASES = {
+    "a probability names the action": Case(
+        router(), {"action": "model", "observation": ["task", "tokens"]},
+        lines=('# reward = ["cost_usd", "latency_s", "feedback"]',
+               "# reward_weights = [-1.0, -1.0, 1.0]   # with your numbers, below 0 for costs",
+               '# reward_values = { "bad" = 0.0, "good" = 0.0 }   # with your numbers')),
+    "a page as frequent": Case(router(page=PAGE), {"action": "model"}),
+    "a page with even chances": Case(EVEN.rename({"model": "place"}), {"action": None}),
+    "an action by its name": Case(EVEN, {"action": "model"}),
+    "outcomes of the past": Case(
+        router(last_cost=np.arange(ROWS) % 5, prior_feedback=np.tile(["good", "bad"], ROWS // 2)),
+        {"observation": ["task", "tokens", "last_cost", "prior_feedback"]}),
+    "a coupon": Case(COUPONS.with_columns(redeemed=pl.Series(np.tile(["yes", "no"], ROWS // 2))),
+                     {"action": "coupon", "reward": "profit", "observation": ["task", "tokens"]}),
+    "set points": Case(POINTS, {"action": ["setpoint_heating", "cooling_set_point"], "observation": ["tokens"]}),
+    **{f"letters {' '.join(names)}": Case(
+        pl.DataFrame({name: np.arange(20) / 4 for name in names} | {"action": [0, 1] * 10}), {"observation": seen})
+       for names, seen in ((("s_0", "s_1", "age"), ["s_0", "s_1"]), (("x1", "x2", "age"), ["x1", "x2"]),
+                           (("s", "age"), ["s"]), (("duration_s", "age"), ["duration_s", "age"]),
+                           (("size_x", "age"), ["size_x", "age"]))},
+    "dates of two formats": Case(
+        router(date=["01/02/2025", "02/03/2025"] * (ROWS // 2)), {"time": None},
+        lines=('# time = "date"', '# date_format = "%d/%m/%Y"   # or "%m/%d/%Y": the times fit both')),
+    "two columns that may be the action": Case(  # whoever takes the '#' away must not observe the action
+        ward(lage=np.tile(["links", "rechts"], 60)), {"action": None, "observation": ["alter", "druck"]},
+        lines=('# action = "massnahme"   # or lage',)),
+    "two rows of a step": Case(ward(zeitpunkt=np.tile([1, 2, 2], 40)), {"step": None}),
+    "what counts nothing": Case(ward(zeitpunkt=np.tile([3, 5, 9], 40)), {"step": None}),
+    "the same on every visit": Case(ward(massnahme=np.repeat(["a", "b", "c", "d"], 30)), {"action": None}),
+    "a reward within": Case(ward(belohnung=np.tile([0, 1, 0], 40)), {"reward": None}),
+    "nobody": Case(ward(patient_nr=None), {"action": None}),
+    "what remains, by turns": Case(FALLING, {"step": None}),
+    "a count, by turns": Case(FALLING.with_columns(zeitpunkt=2 - pl.col("zeitpunkt")), {"step": "zeitpunkt"}),
+    "unequal lengths": Case(UNEVEN, {"episode": "faden", "step": "zug"}),
+    "unequal lengths by name": Case(UNEVEN.rename({"faden": "conversation", "zug": "turn"}),
+                                    {"episode": "conversation"}),
+    "a payment at the end": Case(
+        pl.DataFrame({"patient": np.arange(40) // 2, "severity": np.arange(40) * 7 % 11, "payment": PAID}),
+        {"action": None, "reward": None, "terminated": None}, unseen=("payment",),
+        said=("'payment' is 0 except on last rows of episodes: an outcome",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_foreign_table_is_proposed_as_it_is_meant(name):
+    check_proposal(CASES[name])
 
 
 def dsjson(path: Path) -> Path:
@@ -442,11 +382,3 @@ def test_dsjson_is_json_lines_with_advice(tmp_path: Path) -> None:
     assert read_log(tmp_path / "log.dsjson.gz", proposed).fingerprint() == log.fingerprint()
     path.rename(tmp_path / "log.jsonl")
     assert tomllib.loads(describe_table(tmp_path / "log.jsonl").toml) == proposed
-
-
-def test_the_shared_dsjson() -> None:
-    path = shared("cases/learn/bandit.dsjson")
-    described = describe_table(path)
-    assert described.report is not None
-    assert described.report.ok
-    assert read_log(path, tomllib.loads(described.toml)).spec.action == Discrete(4)

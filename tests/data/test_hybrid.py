@@ -1,6 +1,5 @@
 """Actions with parts: mappings in, one array inside, the same mappings out."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -51,18 +50,6 @@ def same(one, two):
             assert part.dtype.kind == two[name].dtype.kind
 
 
-def test_a_mapping_becomes_one_array_in_its_own_order_and_comes_back(log):
-    assert log.spec.action == DRIVE
-    assert log.action.shape == (N, 6)
-    assert log.action.dtype == np.float32
-    written = action() | {"horn": np.arange(N) % 2}
-    same(DRIVE.unpack(log.action), written)
-    np.testing.assert_array_equal(DRIVE.pack(written), log.action)
-    row = DRIVE.unpack(log.action[7])
-    assert (int(row["move"]["gear"]), row["lights"].tolist(), int(row["horn"])) == (1, [1, 3], 1)
-    np.testing.assert_array_equal(DRIVE.pack(row), log.action[7])
-
-
 def test_units_change_numbers_and_never_codes(log):
     unit = DRIVE.to_unit(log.action)
     np.testing.assert_array_equal(unit[:, 2:], log.action[:, 2:])
@@ -71,17 +58,6 @@ def test_units_change_numbers_and_never_codes(log):
     np.testing.assert_array_equal(DRIVE.executed(far)[:, :2], np.tile([1.0, 4.0], (N, 1)))
     np.testing.assert_array_equal(DRIVE.executed(unit)[:, 2:], log.action[:, 2:])
     assert DRIVE.log_volume() == Continuous((-1.0, 0.0), (1.0, 4.0)).log_volume()
-
-
-def test_a_log_is_the_same_after_saving_and_as_arrays(log, tmp_path):
-    log.save(tmp_path / "log")
-    for other in (Log.load(tmp_path / "log"), Log.load(tmp_path / "log", memory_map=True)):
-        assert other.spec == log.spec
-        np.testing.assert_array_equal(other.action, log.action)
-    arrays = log.to_arrays()
-    assert list(arrays["action"]) == ["move/steer", "move/gear", "lights", "horn"]
-    np.testing.assert_array_equal(Log.from_arrays(**arrays).action, log.action)
-    assert Spec.from_json(log.spec.to_json()) == log.spec
 
 
 def test_codes_of_a_saved_log_are_checked(log, tmp_path):
@@ -112,21 +88,6 @@ def test_a_wrong_mapping_is_one_error_about_itself(name):
     with pytest.raises(kind, match=text) as caught:
         log_of(parts)
     assert len(getattr(getattr(caught.value, "report", None), "errors", [0])) == 1
-
-
-def test_declarations_are_by_part():
-    parts = {"dose": np.linspace(0.0, 1.0, N), "drug": np.arange(N) % 3}
-    spec = log_of(parts, actions={"drug": 5}, bounds={"dose": (0.0, 2.0)}).spec.action
-    assert dict(spec.parts) == {"dose": Continuous((0.0,), (2.0,)), "drug": Discrete(5)}
-    with pytest.raises(ConfigError, match=r"actions = 5 of an action with the parts dose, drug.*write actions="):
-        log_of(parts, actions=5)
-    with pytest.raises(ConfigError, match="bounds names 'does', which is no part of the action; did you mean 'dose'"):
-        log_of(parts, bounds={"does": (0.0, 1.0)})
-    with pytest.raises(LogError, match="action out of bounds in 'action/dose'"):
-        log_of(parts, bounds={"dose": (0.0, 0.5)})
-    with pytest.raises(LogError, match="propensity out of range"):
-        log_of({"drug": np.arange(N) % 3, "arm": np.arange(N) % 2}, propensity=np.full(N, 1.5))
-    assert log_of(parts, propensity=np.full(N, 1.5)).propensity[0] == 1.5  # a density
 
 
 def test_parts_are_checked_when_a_mapping_is_packed():
@@ -172,42 +133,6 @@ DECLARED = {
     "bounds": {"move": {"steer": [[-1.0, 0.0], [1.0, 4.0]]}},
     "actions": {"lights": [2, 4], "move/gear": 3},
 }
-NAMED = replace(DRIVE.parts[0][1], names=("angle", "speed"))
-
-
-def test_a_mapping_names_the_columns_of_each_part(tmp_path):
-    columns = Columns(**DECLARED)
-    assert columns.parts == {"move/steer": ("angle", "speed"), "move/gear": "gear", "lights": ("left", "right"),
-                             "horn": "horn"}  # fmt: skip
-    assert replace(columns) == columns
-    assert columns.used()["action"] == ["angle", "speed", "gear", "left", "right", "horn"]
-    log = read_log(pl.DataFrame(TABLE), columns)
-    assert log.spec.action == Hybrid((("move/steer", NAMED), *DRIVE.parts[1:]))
-    np.testing.assert_array_equal(log.action[:, 2], TABLE["gear"])
-    (tmp_path / "log.toml").write_text(
-        'observation = "seen"\nreward = "earned"\nterminated = true\n'
-        '[action]\nlights = ["left", "right"]\nhorn = "horn"\n[action.move]\nsteer = ["angle", "speed"]\n'
-        'gear = "gear"\n'
-        "[bounds.move]\nsteer = [[-1.0, 0.0], [1.0, 4.0]]\n[actions]\nlights = [2, 4]\n[actions.move]\ngear = 3\n"
-    )
-    pl.DataFrame(TABLE).write_csv(tmp_path / "log.csv")
-    other = read_log(tmp_path / "log.csv", tmp_path / "log.toml")
-    assert [name for name, _ in other.spec.action.parts] == ["lights", "horn", "move/steer", "move/gear"]
-    same(other.spec.action.unpack(other.action), log.spec.action.unpack(log.action))
-
-
-def test_tables_and_archives_hold_the_same_log(log, tmp_path):
-    log.to_npz(tmp_path / "log.npz")
-    assert sorted(one for one in np.load(tmp_path / "log.npz") if one.startswith("action/")) == [
-        "action/horn", "action/lights", "action/move/gear", "action/move/steer"]  # fmt: skip
-    for mapping, path in (
-        (None, tmp_path / "log.npz"),
-        (log.to_parquet(tmp_path / "t.parquet"), tmp_path / "t.parquet"),
-    ):
-        other = read_log(path, mapping)
-        assert [name for name, _ in other.spec.action.parts] == [name for name, _ in DRIVE.parts]
-        np.testing.assert_array_equal(other.action, log.action)
-    assert dict(other.spec.action.parts)["horn"] == Discrete(2, ("off", "on"))
 
 
 MISFITS = {
@@ -231,15 +156,6 @@ def test_what_does_not_fit_a_part_is_named(name):
     with pytest.raises(kind, match=text) as caught:
         read_log(pl.DataFrame(TABLE), Columns(**(DECLARED | plain | changes)))
     assert len(getattr(getattr(caught.value, "report", None), "errors", [0])) == 1
-
-
-def test_a_mapping_from_a_run_folder_is_the_same():
-    columns = Columns(**DECLARED)
-    kept = json.loads(
-        json.dumps({name: getattr(columns, name) for name in ("observation", "action", "actions", "bounds")})
-    )
-    other = Columns(**{**kept, "reward": "earned", "terminated": True})
-    assert (other.parts, other.actions, other.bounds) == (columns.parts, columns.actions, columns.bounds)
 
 
 def test_statistics_count_choices_and_measure_numbers(log):

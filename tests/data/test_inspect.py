@@ -3,15 +3,15 @@
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from tests.data.visits import mapping, visits
 from tests.shared import shared
@@ -21,15 +21,6 @@ from tidelog.data.inspect import describe_table, inspect_log
 from tidelog.data.read import read_log, validate
 from tidelog.errors import ConfigError, LogError
 from tidelog.types import Discrete
-
-
-def test_a_log_in_numbers() -> None:
-    inspection = inspect_log(read_log(visits(), mapping()))
-    assert json.loads(json.dumps(inspection.to_json()))["statistics"] == inspection.data["statistics"]
-    text = inspection.text()
-    for said in ("12 episodes, 39 steps", "6 terminated, 6 truncated", "propensities: min 0.1", "ward: 3 categories"):
-        assert said in text
-    assert max(map(len, text.split("\n"))) <= 140
 
 
 def test_continuous_actions_in_numbers() -> None:
@@ -59,24 +50,6 @@ def test_a_table_that_looks_like_nothing_is_described_without_a_mapping() -> Non
     assert described.proposed is None
     assert "# action = ..." in described.toml
     assert [one.kind for one in described.fields] == ["time", "empty", "list"]
-
-
-def test_a_contextual_bandit_is_proposed_whole() -> None:
-    described = describe_table(shared("data/obd_small/random/men/men.csv.gz"))
-    mapping_ = described.proposed
-    assert mapping_ is not None
-    assert (mapping_.action, mapping_.reward, mapping_.propensity, mapping_.time) == (
-        "item_id", "click", "propensity_score", "timestamp")  # fmt: skip
-    assert mapping_.episode is None
-    assert mapping_.terminated is True
-    assert set(mapping_.categorical) == {f"user_feature_{place}" for place in range(4)}
-    assert len(mapping_.observation) == 38
-    assert described.report is not None
-    assert described.report.ok
-    assert not described.interactions
-    assert "not used: position" in described.text()
-    assert "tidelog train iql" in described.text()
-    assert "it holds some episodes out, to judge the policy on (--held-out)" in described.text()
 
 
 @pytest.mark.full
@@ -142,14 +115,6 @@ TREATMENT = {
 }  # fmt: skip
 
 
-def test_the_table_of_the_demo_is_proposed_as_the_demo_maps_it() -> None:
-    proposed = describe_table(pl.DataFrame(TREATMENT)).proposed
-    assert proposed == Columns(
-        episode="patient", step="visit", observation=["severity", "hour", "kidneys"], action="treatment",
-        reward="recovered", terminated="ended", propensity="propensity", categorical=["kidneys"],
-    )  # fmt: skip
-
-
 BASE = {"episode_id": [1, 1, 2, 2] * 5, "obs_0": [0.1, 0.2, 0.3, 0.5] * 5, "rewards": [0.0, 1.0, 0.5, 0.2] * 5}
 
 
@@ -186,36 +151,6 @@ def test_roles_fit_names_and_values(columns: dict[str, list[object]], expected: 
     for role, value in expected.items():
         assert getattr(described.proposed, role) == value, described.text()
     assert Columns.from_mapping(tomllib.loads(described.toml)) == described.proposed
-
-
-@pytest.mark.full
-@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=12), min_size=3, max_size=12, unique=True))
-@example(['"', "]\n[evil]\nx = 1", "del\x7f"])
-def test_a_mapping_of_hostile_column_names_is_read_as_it_was_proposed(names: list[str]) -> None:
-    """What a file calls its columns is text in the mapping, whatever it holds; a word as CONVERTED has its own role."""
-    hostile = {f"feature {name}": [0.5, 1.5] * 10 for name in names}
-    described = describe_table(pl.DataFrame({**BASE, "a": [0, 1] * 10, **hostile}))
-    assert described.proposed is not None
-    assert Columns.from_mapping(tomllib.loads(described.toml)) == described.proposed
-    without_words = {name for name in hostile if not re.search("[a-z]{3}", name.removeprefix("feature ").casefold())}
-    assert without_words <= set(described.proposed.observation)
-
-
-def test_a_number_that_is_read_as_a_label_is_said() -> None:
-    text = describe_table(pl.DataFrame({**BASE, "a": [0, 1] * 10, "state": [3, 705] * 10})).text()
-    assert "'state' is read as a label: take it out of `categorical` if it is an amount" in " ".join(text.split())
-
-
-def test_what_is_not_clear_is_said() -> None:
-    frame = pl.DataFrame({**BASE, "a": [0, 1] * 10, "dones": [0, 1] * 10, "logp": [-0.5] * 20, "x": [None, 1.0] * 10})
-    text = " ".join(describe_table(frame).text().split())
-    for said in (
-        "'dones' often also marks time limits",
-        "log-probability",
-        "10 in 'x'",
-        "one of 2 actions, codes from 0; logged are 0 to 1",
-    ):
-        assert said in text
 
 
 def stays(**columns: list[object]) -> pl.DataFrame:
@@ -263,12 +198,6 @@ def test_a_propensity_is_found_by_content(name: str, values: list[float], propen
     assert (described.proposed.propensity == name) is propensity
 
 
-def test_unused_columns_have_their_reason() -> None:
-    frame = stays(when=["2020-01-01"] * 12, nothing=[None] * 12).with_columns(later=pl.lit("2021-01-01"))
-    (note,) = (one for one in describe_table(frame).notes if one.startswith("not used"))
-    assert "when (a time), nothing (has no value), later (a time)" in note
-
-
 def published(rows: int = 400) -> pl.DataFrame:
     """A table of hospital visits as they are published: question marks, numbers of persons, an outcome in words."""
     rng = np.random.default_rng(0)
@@ -279,48 +208,6 @@ def published(rows: int = 400) -> pl.DataFrame:
             "insulin": rng.choice(["No", "Up"], rows), "readmitted": rng.choice(["NO", "<30", ">30"], rows),
         }
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("header", [True, False])
-def test_a_published_table_is_proposed_without_its_traps(header: bool, tmp_path: Path) -> None:
-    published().write_csv(tmp_path / "visits.csv", separator=";", include_header=header)
-    described = describe_table(tmp_path / "visits.csv")
-    text, kinds = " ".join(described.text().split()), {one.name: one.kind for one in described.fields}
-    mapping = tomllib.loads(described.toml)
-    assert mapping["na_values"] == ["?"]
-    assert described.rows == 400
-    if not header:
-        assert kinds["column_4"] == "whole number"
-        assert mapping["header"] is False
-        assert "the first line is a row like the others" in text
-        return
-    assert kinds["weight_kg"] == "whole number"
-    assert (mapping["observation"], mapping["cluster"]) == (["race", "weight_kg", "insulin"], "patient_nbr")
-    assert "header" not in mapping
-    assert '# reward_values = { "<30" = 0.0, ">30" = 0.0, "NO" = 0.0 }' in text
-    assert "'readmitted': named like an outcome, which is not known before the decision" in text
-    assert "reward = ... " not in text
-
-
-def test_a_number_of_a_person_is_no_observation() -> None:
-    described = describe_table(published().with_columns(encounter_id=np.arange(400) // 10))  # of several patients each
-    mapping = tomllib.loads(described.toml)
-    assert (mapping["episode"], mapping["observation"]) == ("encounter_id", ["race", "weight_kg"])
-    assert mapping["action"] == "insulin"  # the only words that change within encounters
-    assert "patient_nbr (persons: name it in `cluster`)" in " ".join(described.text().split())
-
-
-def test_a_step_that_counts_nothing_is_left_out() -> None:
-    frame = pl.DataFrame(
-        {"step": [0, 0, 1, 2], "x": [1.5, 2.5, 3.5, 4.5], "action": ["a", "b"] * 2, "reward": [1.0] * 4}
-    )
-    alone = describe_table(frame)
-    assert "step" not in tomllib.loads(alone.toml)
-    assert "'step' is not used as step: no column says which rows form an episode" in alone.notes
-    twice = describe_table(frame.with_columns(episode=pl.Series([1, 1, 1, 2])))
-    assert "'step' is not used as step: 1 row repeats a step of their 'episode'" in twice.notes
-    right = describe_table(frame.with_columns(episode=pl.Series([1, 2, 2, 2])))
-    assert tomllib.loads(right.toml)["step"] == "step"
 
 
 def test_an_empty_column_and_a_long_recording_are_said() -> None:
@@ -413,16 +300,6 @@ def test_a_folder_without_tables_is_no_data_set(tmp_path: Path) -> None:
         read_log(tmp_path / "folder")
 
 
-def test_next_observations_are_all_there_or_not_used() -> None:
-    frame = pl.DataFrame({name: [0.5, 1.5] * 10 for name in ("obs_a", "obs_b", "next_obs_a", "next_obs_b")})
-    frame = frame.with_columns(action=pl.Series([0, 1] * 10), reward=pl.Series([1.0, 0.0] * 10))
-    whole = tomllib.loads(describe_table(frame).toml)
-    assert (whole["observation"], whole["next_observation"]) == (["obs_a", "obs_b"], ["next_obs_a", "next_obs_b"])
-    described = describe_table(frame.drop("next_obs_b"))
-    assert "next_observation" not in tomllib.loads(described.toml)
-    assert "next observations are not used: obs_b has no next column" in described.notes
-
-
 def test_several_choices_are_counted_for_each_of_them() -> None:
     action = np.array([[0, 2], [1, 1], [1, 0]])
     log = Log.from_arrays(observation=np.zeros((3, 1)), action=action, actions=[2, 3], reward=np.zeros(3))
@@ -491,21 +368,6 @@ def test_a_ward_s_table_is_proposed_as_it_is_read() -> None:
     assert not any(line.startswith("# drop_rows_without") for line in proposed)
 
 
-def test_warnings_of_the_proposed_mapping_are_named() -> None:
-    frame = pl.DataFrame({"episode": [0, 0, 1, 1] * 5, "x": 1.0, "action": [0, 1] * 10, "reward": [0.0, 1.0] * 10})
-    text = describe_table(frame).text()
-    for name in ("no end flag", "no bootstrap target", "constant observation column"):
-        assert f"\nwarning: {name}" in text
-
-
-def test_a_warning_about_many_columns_is_shown_whole() -> None:
-    constant = [f"user_item_affinity_{number}" for number in range(5)]
-    frame = pl.DataFrame({"user_item_affinity_9": [0.0, 1.0] * 10, "action": [0, 1] * 10, "reward": [0.0, 1.0] * 10})
-    text = describe_table(frame.with_columns(pl.lit(1.0).alias(name) for name in constant)).text()
-    told = text.split("warning: constant observation column")[1]
-    assert all(name in told for name in constant)
-
-
 def pumps() -> pl.DataFrame:
     """Twelve days of 40 pumps, until some of them break; no name says what an episode is."""
     generator = np.random.default_rng(0)
@@ -519,36 +381,6 @@ def pumps() -> pl.DataFrame:
             for day in range(days)
         ]  # fmt: skip
     return pl.DataFrame(rows)
-
-
-def test_rows_of_one_thing_with_a_row_for_each_date_are_an_episode() -> None:
-    frame = pumps()
-    toml = describe_table(frame).toml
-    proposed = tomllib.loads(toml)
-    assert (proposed["episode"], proposed["time"]) == ("pump", "date")
-    assert proposed["observation"] == ["kind", "heat"]
-    assert {'# terminated = "broke"', '# reward = "profit_eur"'} <= set(toml.split("\n"))
-    alone = frame.with_columns(date=pl.Series(np.arange(len(frame)).astype("datetime64[ms]")))
-    assert "episode" not in tomllib.loads(describe_table(alone).toml), "every row has a time of its own"
-
-
-def test_a_flag_of_some_last_rows_is_never_observed_and_needs_more_than_chance() -> None:
-    alarm = pl.Series("alarm", np.append(np.zeros(len(pumps()) - 1, int), 1))
-    frame = pumps().insert_column(0, alarm)
-    proposed = tomllib.loads(describe_table(frame).toml)
-    assert "broke" not in proposed["observation"]
-    assert "alarm" in proposed["observation"], "one last row can be chance"
-
-
-def test_a_column_that_counts_the_rows_of_episodes_is_the_step() -> None:
-    frame = pl.DataFrame({
-        "patient": np.repeat(np.arange(30), 4), "hour4": np.tile(np.arange(4), 30), "lactate": np.arange(120) % 7 / 2,
-        "action": np.arange(120) % 2, "reward": 0.5,
-    })  # fmt: skip
-    proposed = tomllib.loads(describe_table(frame).toml)
-    assert (proposed["step"], proposed["observation"]) == ("hour4", ["lactate"])
-    backwards = frame.with_columns(hour4=3 - pl.col("hour4"))
-    assert "step" not in tomllib.loads(describe_table(backwards).toml), "remaining hours would turn episodes around"
 
 
 @pytest.mark.parametrize("words", [["none"], ["NA", "none"], ["none", "NA", "n/a"]])
@@ -570,33 +402,6 @@ def test_an_outcome_by_its_name_is_no_observation(name: str) -> None:
     assert described.proposed.reward == name or f'# reward = "{name}"' in described.toml
     past = describe_table(frame.rename({name: f"last_{name}"}))
     assert f"last_{name}" in tomllib.loads(past.toml)["observation"]
-
-
-def test_a_name_that_may_be_an_outcome_is_doubted_where_there_is_no_reward() -> None:
-    frame = pl.DataFrame({"age": np.arange(60) % 7, "score": np.arange(60) % 9, "action": np.arange(60) % 3})
-    (note,) = [note for note in describe_table(frame).notes if "'score'" in note]
-    assert note.startswith("'score': an outcome by the name, or known before the decision? Take an outcome out of")
-    rewarded = describe_table(frame.with_columns(reward=pl.Series(np.arange(60) % 5)))
-    assert not any("'score'" in note for note in rewarded.notes)
-
-
-def test_an_amount_on_last_rows_alone_is_an_outcome() -> None:
-    last = np.tile([0, 0, 1], 40)
-    frame = pl.DataFrame({
-        "patient": np.repeat(np.arange(40), 3), "step": np.tile(np.arange(3), 40), "age": np.arange(120) % 7,
-        "action": np.arange(120) % 2, "days": last * (np.arange(120) % 11),
-    })  # fmt: skip
-    described = describe_table(frame)
-    mapping = tomllib.loads(described.toml)
-    assert mapping["observation"] == ["age"]
-    assert "terminated" not in mapping
-    assert '# reward = "days"' in described.toml
-    assert '# terminated = "days"' not in described.toml
-    assert any(note.startswith("'days' is 0 except on last rows of episodes: an outcome") for note in described.notes)
-    anywhere = frame.with_columns(days=pl.Series(np.arange(120) % 11)).select(
-        "patient", "step", "age", "days", "action"
-    )
-    assert tomllib.loads(describe_table(anywhere).toml)["observation"] == ["age", "days"]
 
 
 def test_one_action_is_cloned_only() -> None:
@@ -675,11 +480,6 @@ def test_row_numbers_are_no_observation(name: str) -> None:
         assert "number" in tomllib.loads(describe_table(backwards, {"action": "segment"}).toml)["observation"]
 
 
-def test_the_shared_table_with_row_names() -> None:
-    described = describe_table(shared("cases/learn/rownames.csv"), {"action": "treated"})
-    assert tomllib.loads(described.toml)["observation"] == ["age"]
-
-
 @pytest.mark.parametrize("kind", [pl.Int64, pl.Float64, pl.String])
 def test_codes_from_1_to_4_are_four_actions(kind: Any) -> None:
     frame = campaign().with_columns(pl.col("contact").cast(kind))
@@ -737,18 +537,6 @@ def test_columns_of_lists_are_observations_and_actions(kind: str) -> None:
     assert "many actions" not in log.report.text()
 
 
-def test_a_flag_of_last_rows_is_a_truncation_and_not_passed_over() -> None:
-    frame = recordings().with_columns(is_last=pl.Series([0] * 19 + [1]).extend(pl.Series(([0] * 19 + [1]) * 2)))
-    proposed = tomllib.loads(describe_table(frame).toml)
-    assert proposed["truncated"] == "is_last"
-    assert read_log(frame, proposed).truncated.sum() == 3
-
-
-def test_lists_of_items_are_no_vectors() -> None:
-    frame = recordings().rename({"observation.state": "items"})
-    assert "items" not in tomllib.loads(describe_table(frame).toml).get("observation", [])
-
-
 def test_text_in_brackets_that_is_no_list_of_numbers_stays_text() -> None:
     table = {"x": ["[a]", "[b]"] * 30, "action": ["(up)", "(down)"] * 30, "reward": [0.0, 1.0] * 30}
     log = read_log(
@@ -766,15 +554,6 @@ def test_text_in_brackets_that_is_no_list_of_numbers_stays_text() -> None:
     assert worded.spec.observation["categorical"].vocabularies == (("[3, 4]", "[1, 2]"),)  # type: ignore[union-attr]
     report = validate(pl.DataFrame(lists | {"x": ["[1, 2]"] * 59 + ["[1]"]}), roles)
     assert [(one.check, one.rows) for one in report.errors] == [("changing shapes", (60,))]
-
-
-def test_the_shared_text_of_lists() -> None:
-    path = shared("cases/learn/action_text_of_lists.csv")
-    proposed = tomllib.loads(describe_table(path).toml)
-    assert (proposed["action"], proposed["episode"], proposed["observation"]) == ("action", "episode_index", ["speed"])
-    assert read_log(path, proposed).action.shape == (93, 2)
-    words = validate(path, proposed | {"categorical": "action"})
-    assert "many actions" in {one.check for one in words.warnings}
 
 
 @pytest.mark.parametrize(("no", "yes"), [("no", "yes"), ("N", "Y"), ("false", "true"), ("0", "1")])
@@ -807,40 +586,6 @@ def requests(rows: int = 400) -> pl.DataFrame:
         "latency_ms": random.normal(300.0, 50.0, rows),
         "success": random.random(rows) < 0.6,
     })  # fmt: skip
-
-
-def test_numbered_requests_are_one_decision_each_and_their_users_a_cluster() -> None:
-    described = describe_table(requests())
-    assert tomllib.loads(described.toml) == {
-        "reward": "success", "propensity": "model_prob", "terminated": True, "cluster": "user", "action": "model",
-        "observation": ["tokens"],
-    }  # fmt: skip
-    assert "every row has its own 'request_id' and is an episode of one step; set `episode = \"user\"`" in " ".join(
-        described.text().split()
-    )
-    without = describe_table(requests().drop("request_id"))
-    assert tomllib.loads(without.toml)["episode"] == "user"
-    bought = describe_table(requests().rename({"model": "item", "model_prob": "item_prob"}))
-    assert tomllib.loads(bought.toml)["episode"] == "user"
-
-
-def test_the_action_is_what_the_name_of_its_probability_says() -> None:
-    frame = requests().with_columns(offer=pl.Series(np.arange(400) % 2))
-    assert tomllib.loads(describe_table(frame).toml)["action"] == "model"
-    assert tomllib.loads(describe_table(frame.drop("model_prob")).toml)["action"] == "offer"
-
-
-@pytest.mark.parametrize(("name", "action"), [("email_version", "email_version"), ("app_version", None)])
-def test_the_last_word_of_a_name_may_say_the_action(name: str, action: str | None) -> None:
-    random = np.random.default_rng(0)
-    test = pl.DataFrame({
-        "customer_id": np.arange(400), "age": random.integers(18, 80, 400), name: random.choice(["A", "B"], 400),
-        "opened": random.integers(0, 2, 400), "clicked": random.integers(0, 2, 400),
-    })  # fmt: skip
-    proposed = tomllib.loads(describe_table(test).toml)
-    assert proposed.get("action") == action
-    assert "opened" not in proposed["observation"]
-    assert (name in proposed["observation"]) == (action is None)
 
 
 @pytest.mark.parametrize(
@@ -889,11 +634,6 @@ def test_a_choice_is_known_by_its_name_or_its_labels(name: str, labels: list[str
     assert (tomllib.loads(describe_table(frame).toml).get("action") == name) == action
 
 
-def test_costs_are_proposed_with_a_weight_below_0() -> None:
-    frame = pl.DataFrame({"age": np.arange(60) % 7, "action": np.arange(60) % 2, "churned": np.arange(60) % 5 == 0})
-    assert "# reward_weights = [-1.0]   # with your numbers, below 0 for costs" in describe_table(frame).toml
-
-
 @pytest.mark.parametrize(("lowest", "weighed"), [(-4, False), (0, True)])
 def test_costs_that_are_below_0_have_their_sign_already(lowest: int, weighed: bool) -> None:
     cost = pl.Series([float(lowest + row % 5) if row % 3 else None for row in range(60)])
@@ -901,19 +641,6 @@ def test_costs_that_are_below_0_have_their_sign_already(lowest: int, weighed: bo
     toml = describe_table(frame).toml
     assert ("# reward_weights = [-1.0]" in toml) == weighed
     assert '# missing_reward = "unknown"' in toml
-
-
-def test_the_price_of_items_is_the_action_where_nobody_is_named_who_took_them() -> None:
-    random = np.random.default_rng(0)
-    frame = pl.DataFrame({
-        "product": random.choice(["tea", "salt"], 300), "stock": random.integers(0, 50, 300),
-        "price": random.choice([2.5, 3.0, 3.5], 300), "units_sold": random.poisson(3, 300),
-        "revenue": random.gamma(3, 3, 300),
-    })  # fmt: skip
-    proposed = tomllib.loads(describe_table(frame).toml)
-    assert (proposed["action"], proposed["observation"]) == ("price", ["product", "stock"])
-    shopped = frame.with_columns(user=random.integers(0, 20, 300))
-    assert tomllib.loads(describe_table(shopped).toml)["action"] == "product"
 
 
 def test_an_end_that_is_an_outcome_may_be_the_reward_too() -> None:
@@ -931,48 +658,135 @@ def test_an_end_that_is_an_outcome_may_be_the_reward_too() -> None:
     assert np.asarray(log.reward).sum() == -20.0
 
 
-def test_a_probability_is_of_the_logged_action_only_where_values_agree_and_no_outcome_is_meant() -> None:
-    random = np.random.default_rng(0)
-    frame = pl.DataFrame({
-        "learner": np.repeat(np.arange(50), 4), "attempt": np.tile(np.arange(4), 50), "skill": random.normal(size=200),
-        "exercise_type": random.choice(["easy", "hard"], 200), "p_correct": random.uniform(0.2, 0.9, 200),
-        "correct": random.integers(0, 2, 200),
-    })  # fmt: skip
-    tutored = tomllib.loads(describe_table(frame).toml)
-    assert "propensity" not in tutored
-    assert tutored["action"] == "exercise_type", "the words that change within episodes"
-    arms = pl.DataFrame({"age": random.integers(18, 80, 300), "chosen_arm": random.integers(0, 4, 300)})
-    even = tomllib.loads(describe_table(arms.with_columns(p_chosen=pl.lit(0.25))).toml)
-    assert (even["propensity"], even["action"]) == ("p_chosen", "chosen_arm")
-    score = arms.with_columns(arm_probability=pl.Series(random.uniform(0.8, 1.0, 300)), arm_x=pl.col("age") % 3)
-    guessed = tomllib.loads(describe_table(score.rename({"chosen_arm": "arm_y"}).rename({"arm_x": "arm"})).toml)
-    assert guessed["action"] == "arm", "by its own name"
+# One table after another: what its mapping has (None: nothing), its comments, and what is said beside it.
 
 
-def test_requests_are_no_decisions_of_their_own_where_a_number_comes_twice_or_episodes_are_named() -> None:
-    twice = requests().with_columns(pl.when(pl.col("request_id") == "req-0001").then(pl.lit("req-0000"))
-                                    .otherwise(pl.col("request_id")).alias("request_id"))  # fmt: skip
-    assert tomllib.loads(describe_table(twice).toml)["episode"] == "user"
-    spoken = requests().rename({"user": "conversation_id", "request_id": "message_id"})
-    assert tomllib.loads(describe_table(spoken).toml)["episode"] == "conversation_id"
+class Case(NamedTuple):
+    """A table, roles of its mapping, columns that are observed, or not, lines of the mapping, and words of the text."""
+
+    frame: pl.DataFrame
+    roles: Mapping[str, Any] = MappingProxyType({})
+    seen: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
 
 
-def test_a_choice_has_few_values() -> None:
-    many = pl.DataFrame({"age": np.arange(300) % 7, "model_name": [f"m{row % 60}" for row in range(300)]})
-    assert "action" not in tomllib.loads(describe_table(many).toml)
+RNG = np.random.default_rng(0)
+ROWS = np.arange(300)
+PLAIN = pl.DataFrame({"age": ROWS % 7, "action": ROWS % 2})
+SHOP = pl.DataFrame({
+    "product": RNG.choice(["tea", "salt"], 300), "stock": RNG.integers(0, 50, 300),
+    "price": RNG.choice([2.5, 3.0, 3.5], 300), "units_sold": RNG.poisson(3, 300), "revenue": RNG.gamma(3, 3, 300),
+})  # fmt: skip
+TWICE = pl.col("request_id").replace("req-0001", "req-0000")
+STAYS = pl.DataFrame({
+    "patient": np.repeat(np.arange(100), 3), "hour4": ROWS % 3, "lactate": ROWS % 7 / 2, "action": ROWS % 2,
+    "reward": 0.5,
+})  # fmt: skip
+DAYS = STAYS.drop("reward").with_columns(days=pl.Series((ROWS % 3 == 2) * (ROWS % 11)))
+PAIRS = pl.DataFrame({name: [0.5, 1.5] * 150 for name in ("obs_a", "obs_b", "next_obs_a", "next_obs_b")}).with_columns(
+    action=pl.Series(ROWS % 2), reward=pl.Series(1.0 * (ROWS % 2 == 0))
+)
+STEPS = pl.DataFrame({"step": [0, 0, 1, 2], "x": [1.5, 2.5, 3.5, 4.5], "action": ["a", "b"] * 2, "reward": [1.0] * 4})
+CASES = {
+    "costs": Case(PLAIN.with_columns(churned=pl.Series(ROWS % 5 == 0)),
+                  lines=("# reward_weights = [-1.0]   # with your numbers, below 0 for costs",)),
+    "many names of models": Case(pl.DataFrame({"age": ROWS % 7, "model_name": [f"m{one % 60}" for one in ROWS]}),
+                                 {"action": None}),
+    "a forecast": Case(
+        pl.DataFrame({"rain": RNG.integers(0, 2, 300), "rain_probability": RNG.uniform(0.4, 1.0, 300),
+                      "treatment": RNG.integers(0, 2, 300), "reward": RNG.random(300)}), {"action": "treatment"}),
+    "between two actions": Case(
+        pl.DataFrame({one: RNG.normal(size=100) for one in
+                      ("height", "speed", "torque_0", "joint", "torque_1", "force", "reward")}),
+        {"action": ["torque_0", "torque_1"], "observation": ["height", "speed", "joint"]}),
+    "prices": Case(SHOP, {"action": "price", "observation": ["product", "stock"]}),
+    "products of users": Case(SHOP.with_columns(user=RNG.integers(0, 20, 300)), {"action": "product"}),
+    "requests": Case(
+        requests(), {"reward": "success", "propensity": "model_prob", "terminated": True, "cluster": "user",
+                     "action": "model", "observation": ["tokens"], "episode": None},
+        said=("every row has its own 'request_id' and is an episode of one step; set `episode = \"user\"`",)),
+    "requests without numbers": Case(requests().drop("request_id"), {"episode": "user"}),
+    "events of items": Case(requests().rename({"model": "item", "model_prob": "item_prob"}), {"episode": "user"}),
+    "a number that comes twice": Case(requests().with_columns(TWICE), {"episode": "user"}),
+    "named episodes": Case(requests().rename({"user": "conversation_id", "request_id": "message_id"}),
+                           {"episode": "conversation_id"}),
+    "an action by its probability": Case(requests().with_columns(offer=pl.Series(np.arange(400) % 2)),
+                                         {"action": "model"}),
+    "an action by its name": Case(requests().drop("model_prob").with_columns(offer=pl.Series(np.arange(400) % 2)),
+                                  {"action": "offer"}),
+    "a label": Case(pl.DataFrame({**BASE, "a": [0, 1] * 10, "state": [3, 705] * 10}),
+                    said=("'state' is read as a label: take it out of `categorical` if it is an amount",)),
+    "unused columns": Case(
+        stays(when=["2020-01-01"] * 12, nothing=[None] * 12).with_columns(later=pl.lit("2021-01-01")),
+        said=("not used: ", "when (a time), nothing (has no value), later (a time)")),
+    "a count of rows": Case(STAYS, {"step": "hour4", "observation": ["lactate"]}),
+    "what remains": Case(STAYS.with_columns(hour4=3 - pl.col("hour4")), {"step": None}),
+    "a row for each date": Case(
+        pumps(), {"episode": "pump", "time": "date", "observation": ["kind", "heat"]},
+        lines=('# terminated = "broke"', '# reward = "profit_eur"')),
+    "a time for every row": Case(
+        pumps().with_columns(date=pl.Series(np.arange(len(pumps())).astype("datetime64[ms]"))), {"episode": None}),
+    "an alarm at one end": Case(  # which can be chance
+        pumps().insert_column(0, pl.Series("alarm", np.append(np.zeros(len(pumps()) - 1, int), 1))),
+        seen=("alarm",), unseen=("broke",)),
+    "last rows": Case(recordings().with_columns(is_last=pl.Series(([0] * 19 + [1]) * 3)), {"truncated": "is_last"}),
+    "lists of items": Case(recordings().rename({"observation.state": "items"}), unseen=("items",)),
+    "a score": Case(pl.DataFrame({"age": ROWS % 7, "score": ROWS % 9, "action": ROWS % 3}),
+                    said=("'score': an outcome by the name, or known before the decision? Take an outcome out of",)),
+    "a score beside rewards": Case(PLAIN.with_columns(score=pl.Series(ROWS % 9), reward=pl.Series(ROWS % 5)),
+                                   unsaid=("'score'",)),
+    "an amount of last rows": Case(
+        DAYS, {"observation": ["lactate"], "terminated": None}, lines=('# reward = "days"',),
+        said=("'days' is 0 except on last rows of episodes: an outcome",), unsaid=('# terminated = "days"',)),
+    "an amount of any rows": Case(DAYS.with_columns(days=pl.Series(ROWS % 11)).select(
+        "patient", "hour4", "lactate", "days", "action"), {"observation": ["lactate", "days"]}),
+    "next observations": Case(PAIRS, {"observation": ["obs_a", "obs_b"],
+                                      "next_observation": ["next_obs_a", "next_obs_b"]}),
+    "a next observation": Case(PAIRS.drop("next_obs_b"), {"next_observation": None},
+                               said=("next observations are not used: obs_b has no next column",)),
+    "what is not clear": Case(
+        pl.DataFrame({**BASE, "a": [0, 1] * 10, "dones": [0, 1] * 10, "logp": [-0.5] * 20, "x": [None, 1.0] * 10}),
+        said=("'dones' often also marks time limits", "log-probability", "10 in 'x'",
+              "one of 2 actions, codes from 0; logged are 0 to 1")),
+    "a number of a person": Case(  # of several patients each; words change within encounters only in one column
+        published().with_columns(encounter_id=np.arange(400) // 10),
+        {"episode": "encounter_id", "observation": ["race", "weight_kg"], "action": "insulin"},
+        said=("patient_nbr (persons: name it in `cluster`)",)),
+    "steps of nothing": Case(
+        STEPS, {"step": None}, said=("'step' is not used as step: no column says which rows form an episode",)),
+    "a step twice": Case(STEPS.with_columns(episode=pl.Series([1, 1, 1, 2])), {"step": None},
+                         said=("'step' is not used as step: 1 row repeats a step of their 'episode'",)),
+    "a step": Case(STEPS.with_columns(episode=pl.Series([1, 2, 2, 2])), {"step": "step"}),
+    "the demo": Case(
+        pl.DataFrame(TREATMENT),
+        {"episode": "patient", "step": "visit", "observation": ["severity", "hour", "kidneys"], "action": "treatment",
+         "reward": "recovered", "terminated": "ended", "propensity": "propensity"}),
+}  # fmt: skip
 
 
-def test_a_forecast_is_no_probability_of_an_action() -> None:
-    random = np.random.default_rng(0)
-    frame = pl.DataFrame({
-        "rain": random.integers(0, 2, 300), "rain_probability": random.uniform(0.4, 1.0, 300),
-        "treatment": random.integers(0, 2, 300), "reward": random.random(300),
-    })  # fmt: skip
-    assert tomllib.loads(describe_table(frame).toml)["action"] == "treatment"
+@pytest.mark.parametrize("name", CASES)
+def test_a_table_is_proposed_as_it_is_meant(name: str) -> None:
+    check_proposal(CASES[name])
 
 
-def test_what_stands_between_actions_is_observed() -> None:
-    random = np.random.default_rng(0)
-    names = ["height", "speed", "torque_0", "joint", "torque_1", "force", "reward"]
-    proposed = tomllib.loads(describe_table(pl.DataFrame({name: random.normal(size=100) for name in names})).toml)
-    assert (proposed["action"], proposed["observation"]) == (["torque_0", "torque_1"], ["height", "speed", "joint"])
+def check_proposal(case: Case) -> None:
+    described = describe_table(case.frame)
+    mapping, text = tomllib.loads(described.toml), " ".join(described.text().split())
+    assert {role: mapping.get(role) for role in case.roles} == case.roles
+    assert {*case.seen} <= {*mapping.get("observation", [])}
+    assert not {*case.unseen} & {*mapping.get("observation", [])}
+    assert {*case.lines} <= {*described.toml.split("\n")}
+    assert [word for word in case.said if word not in text] == []
+    assert [word for word in case.unsaid if word in text] == []
+
+
+def test_a_log_in_numbers() -> None:
+    inspection = inspect_log(read_log(visits(), mapping()))
+    assert json.loads(json.dumps(inspection.to_json()))["statistics"] == inspection.data["statistics"]
+    text = inspection.text()
+    for said in ("12 episodes, 39 steps", "6 terminated, 6 truncated", "propensities: min 0.1", "ward: 3 categories"):
+        assert said in text
+    assert max(map(len, text.split("\n"))) <= 140

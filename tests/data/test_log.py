@@ -49,16 +49,6 @@ def test_with_next_observations_each_episode_stores_one_more() -> None:
     np.testing.assert_array_equal(log.transitions[2:4].reward, [2, 3])
 
 
-def test_a_missing_last_next_observation_is_unknown_only_there() -> None:
-    frame = with_next(visits()).with_row_index("row")
-    ends = (frame["died"] == 1).to_numpy()
-    frame = frame.with_columns(frame[name].set(frame["died"] == 1, None) for name in NEXT)
-    log = read_log(frame, mapping(next_observation=NEXT))
-    np.testing.assert_array_equal(log.transitions.followed, ~ends)
-    assert log.has_target.all()
-    assert len(log.observation["numeric"]) == sum(LENGTHS) + 6
-
-
 def test_rows_are_sorted_by_episode_and_step_and_end_in_the_same_log() -> None:
     frame = with_next(visits())
     ordered = read_log(frame, mapping(next_observation=NEXT))
@@ -131,18 +121,6 @@ def test_dtypes_are_the_promised_ones() -> None:
         "step": "int32", "reward": "float32", "propensity": "float32", "action_mask": "bool",
     }  # fmt: skip
     assert str(log.reach.dtype) == "int32"
-
-
-def test_episodes_hold_all_their_observations() -> None:
-    log = small(next_observation=np.array([1, 10, 3, 11, 5, 12], np.float32))
-    assert len(log.episodes) == 3
-    episode = log.episodes[1]
-    assert (episode.id, len(episode), episode.terminated, episode.truncated) == (8, 2, False, True)
-    np.testing.assert_array_equal(episode.observation["observation"][:, 0], [2, 3, 11])
-    assert [one.id for one in log.episodes[1:]] == [8, 9]
-    assert log.episodes[-1].id == 9
-    with pytest.raises(IndexError):
-        log.episodes[3]
 
 
 def test_split_is_by_episode_deterministic_and_never_empty() -> None:
@@ -264,12 +242,6 @@ def test_identifiers_that_both_logs_use_are_numbered_anew_and_said() -> None:
     apart = tl.Log.concat([one, tl.Log.from_arrays(**arrays(episode=np.repeat(np.arange(12), 2) + 50))])
     assert apart.episode_ids.tolist() == [*range(12), *range(50, 62)]
     assert [problem for problem in apart.report.problems if "identifiers" in problem.found] == []
-
-
-def test_clusters_of_different_logs_are_different() -> None:
-    cluster = np.repeat(np.arange(3), 8)
-    logs = [tl.Log.from_arrays(**arrays(cluster=cluster)) for _ in range(2)]
-    assert np.unique(tl.Log.concat(logs).clusters).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from tidelog.data.columns import Columns
 from tidelog.data.read import read_log, validate
-from tidelog.errors import LogError
 from tidelog.types import Codes, Vector
 
 FRAME = pl.DataFrame(
@@ -105,13 +104,6 @@ def test_nan_is_missing_where_a_rule_fills_and_an_error_elsewhere() -> None:
     assert validate(frame, mapping()).errors[0].check == "NaN or infinity"
     log = read_log(frame, mapping(missing="mean+flag"))
     assert log.fingerprint() == read_log(FRAME, mapping(missing="mean+flag")).fingerprint()
-
-
-def test_actions_rewards_and_identities_are_never_filled() -> None:
-    for name in ("a", "r", "e"):
-        frame = FRAME.with_columns(pl.when(pl.col("y") == 2).then(None).otherwise(pl.col(name)).alias(name))
-        with pytest.raises(LogError, match="missing value"):
-            read_log(frame, mapping(missing="mean+flag"))
 
 
 def test_a_column_without_any_value_is_an_error() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import tidelog as tl
 from tidelog.data.columns import Columns
-from tidelog.data.read import convert, quarantine, validate
+from tidelog.data.read import validate
 from tidelog.data.statistics import describe
 from tidelog.errors import ConfigError, LogError
 
@@ -96,17 +96,6 @@ def test_every_reward_unknown_is_an_error():
 # Late rewards.
 
 
-def test_horizon_leaves_out_young_decisions_by_time_alone():
-    log = read(time="sent", reward_horizon="2d", missing_reward=0)
-    assert len(log) == ROWS - 48  # 151 hours before the newest one are kept, and the one exactly two days old
-    assert log.time.max() == np.datetime64("2026-01-01") + np.timedelta64(199 - 48, "h")
-    found = problem(log.report, "late rewards")
-    assert found.level == "note"
-    assert found.found.startswith("48 rows of 200 left out: younger than 2d at 2026-01-09")
-    assert {0.0, 1.0, 2.0} == set(shop()["paid"][-48:].drop_nulls())  # successes among them are left out too
-    assert "30 rows of 152 without a reward" in problem(log.report, "empty rewards").found
-
-
 def test_export_time_is_the_end_of_the_log():
     log = read(time="sent", reward_horizon="2d", export_time="2026-01-10T07:00:00", missing_reward=0)
     assert len(log) == ROWS - 24
@@ -135,18 +124,6 @@ def test_short_episodes_do_not_stand_in_for_long_ones_that_began_with_them():
     who = np.where(np.isin(np.arange(ROWS), [100, 160]), 999, np.arange(ROWS) // 2)  # 999 lasts from hour 100 to 160
     log = read(shop(who=who), episode="who", time="sent", missing_reward=0, reward_horizon="2d")
     assert set(log.episode_ids.tolist()) == set(range(50))
-
-
-def test_rows_and_lines_of_errors_are_those_of_the_file(tmp_path):
-    table = shop(mail=["send"] * 129 + [""] + ["none"] * 70)
-    table.write_csv(tmp_path / "shop.csv")
-    columns = Columns(**ROLES, time="sent", reward_horizon="2d", missing_reward=0)
-    report = validate(tmp_path / "shop.csv", columns)
-    assert problem(report, "missing value").rows == (130,)
-    report = quarantine(tmp_path / "shop.csv", columns, tmp_path / "bad.csv", keep=tmp_path / "good.csv")
-    assert report.rows == ROWS - 48
-    assert pl.read_csv(tmp_path / "bad.csv")["quarantine_row"].to_list() == [130]
-    assert pl.read_csv(tmp_path / "good.csv").height == 151
 
 
 def test_log_says_that_the_newest_rewards_are_empty_more_often():
@@ -208,26 +185,6 @@ def test_horizon_longer_than_the_log_is_refused():
 # Saved, joined and divided.
 
 
-@pytest.mark.parametrize("stated", ["unknown", "at random"])
-def test_saved_and_exported_logs_keep_unknown_rewards(tmp_path, stated):
-    log = read(missing_reward=stated)
-    log.save(tmp_path / "log.tidelog")
-    convert(tmp_path / "log.tidelog", tmp_path / "log.parquet")
-    log.to_npz(tmp_path / "log.npz")
-    again = [
-        tl.Log.load(tmp_path / "log.tidelog"),
-        tl.Log.load(tmp_path / "log.tidelog", memory_map=True),
-        tl.read_log(tmp_path / "log.parquet", tmp_path / "log.toml"),
-        tl.read_log(tmp_path / "log.npz"),
-        tl.Log.from_arrays(**log.to_arrays()),
-    ]
-    for one in again:
-        assert one.missing_reward == stated
-        assert np.array_equal(one.reward_known, log.reward_known)
-        assert np.array_equal(one.reward, log.reward, equal_nan=True)
-    assert again[0].fingerprint() == log.fingerprint()
-
-
 def test_joined_logs_keep_unknown_rewards_and_the_weaker_statement():
     whole, unknown, random = (read(missing_reward=stated) for stated in (0, "unknown", "at random"))
     joined = tl.Log.concat([whole, random])
@@ -271,10 +228,3 @@ def test_training_on_rewards_leaves_unknown_ones_out_and_the_judge_gets_them():
     assert known.record.sketches["learnt_from"] == left.record.sketches["learnt_from"]
     cloned = tl.fit(tl.BC(hidden=(8,)), log, steps=3, held_out=0.0)
     assert cloned.record.sketches["learnt_from"] != left.record.sketches["learnt_from"]
-
-
-def test_episode_of_several_steps_with_an_unknown_reward_has_no_return():
-    log = read(shop(who=np.arange(ROWS) // 2), missing_reward="unknown", episode="who")
-    assert int(log.has_return.sum()) == 60
-    assert log.with_known_rewards().steps == 120
-    assert describe(log).returns["max"] <= 4

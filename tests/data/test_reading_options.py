@@ -4,11 +4,9 @@ import bz2
 import copy
 import gzip
 import importlib.util
-import json
 import lzma
 import tomllib
 import zipfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -358,24 +356,7 @@ def test_an_episode_that_loses_rows_is_a_warning():
     assert problem.found == "1 episode with rows left out and others that remain: [1]"
 
 
-def test_columns_without_which_rows_are_left_out_are_names_of_columns():
-    with pytest.raises(LogError, match="no column 'arm' for drop_rows_without"):
-        read_log(FRAME, {**MAPPING, "drop_rows_without": "arm"})
-    with pytest.raises(ConfigError, match="expected a column or a list of columns"):
-        read_log(FRAME, {**MAPPING, "drop_rows_without": [1]})
-    with pytest.raises(LogError, match="empty log"):
-        read_log(FRAME.with_columns(a=pl.lit("")), {**MAPPING, "drop_rows_without": "a"})
-
-
 # Mappings: from files, and the ways in which they are refused.
-
-
-def test_toml_and_json_give_the_same_mapping(tmp_path: Path) -> None:
-    data = {"observation": ["a", "b"], "action": "c", "reward": "r", "actions": 3, "terminated": True}
-    (tmp_path / "c.json").write_text(json.dumps(data))
-    lines = ['observation = ["a", "b"]', 'action = "c"', 'reward = "r"', "actions = 3", "terminated = true"]
-    (tmp_path / "c.toml").write_text("\n".join(lines))
-    assert Columns.from_file(tmp_path / "c.json") == Columns.from_file(str(tmp_path / "c.toml")) == Columns(**data)
 
 
 @pytest.mark.parametrize(
@@ -434,15 +415,3 @@ def test_unreadable_mappings_are_refused(tmp_path: Path) -> None:
         Columns.from_file(tmp_path)
     with pytest.raises(ConfigError, match="action is not set"):
         Columns.from_mapping({"observation": "a"})
-
-
-def test_rules_and_vocabularies_by_column(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text(
-        'observation = ["a", "b"]\naction = "c"\nmissing = { b = "mean+flag" }\nvocabularies = { a = ["y", "x"] }\n'
-    )
-    mapping = Columns.from_file(tmp_path / "c.toml")
-    assert mapping.rules == {"a": "error", "b": "mean+flag"}
-    assert mapping.vocabulary_of == {"a": ("y", "x")}
-    assert mapping == Columns.from_mapping(json.loads(json.dumps(asdict(mapping))))
-    assert hash(mapping)
-    assert Columns(observation="a", action="b", reward=None, missing="mean+flag").rules == {"a": "mean+flag"}

@@ -5,17 +5,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
 import tidelog as tl
 from tests.data.clicks import ROLES, clicks
 from tests.data.test_checks import put
-from tests.data.visits import COLUMNS, mapping, visits
+from tests.data.visits import mapping, visits
 from tests.shared import shared
 from tidelog.data.inspect import describe_table
-from tidelog.data.log import Log
 from tidelog.data.raw import Report
 from tidelog.data.read import quarantine, read_log, validate
 from tidelog.errors import ConfigError, LogError
@@ -63,34 +61,11 @@ def test_files_folders_and_globs_are_the_log_of_the_whole(ending: str, tmp_path:
         assert f"2 files, in the order of their names: {paths[0]}, {paths[1]}" in note.found
 
 
-def test_the_order_of_files_is_that_of_their_names_from_any_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frame = visits().drop("hour")
-    parts(tmp_path, ".csv", frame[13:], frame[:13])
-    monkeypatch.chdir(tmp_path / "2026-0")
-    first = read_log(["part-0.csv", "../2026-1/part-1.csv"], mapping(step=None))
-    monkeypatch.chdir(tmp_path)
-    assert first.episode_ids[0] == visits()["patient"][13]
-    assert read_log("2026-*/*.csv", mapping(step=None)).fingerprint() == first.fingerprint()
-    assert first.origin is not None
-    assert reopen_any(json.loads(json.dumps(dict(first.origin)))).fingerprint() == first.fingerprint()
-
-
 def test_a_file_that_is_named_twice_is_read_once_and_said(tmp_path: Path) -> None:
     paths = parts(tmp_path)
     log = read_log([*paths, f"{tmp_path}/*/part-1.csv"], mapping())
     assert log.steps == visits().height
     assert "1 named twice are read once" in log.report.text().replace("\n    ", " ")
-
-
-def test_one_file_in_a_glob_is_that_file(tmp_path: Path) -> None:
-    path = write(visits(), tmp_path / "logs" / "all.csv")
-    single = read_log(path, mapping())
-    for source in (path.parent, f"{tmp_path}/l*/*.csv", [path]):
-        log = read_log(source, mapping())
-        assert (log.fingerprint(), log.report, log.origin) == (single.fingerprint(), single.report, single.origin)
-    assert "files" not in json.dumps(single.report.to_json())
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -147,19 +122,6 @@ def test_types_that_one_type_holds_exactly_are_one_type(tmp_path: Path) -> None:
     assert [one.check for one in validate(paths, mapping()).errors] == ["files differ"]
     lines = parts(tmp_path / "y", ".jsonl", frame[:CUT], whole[CUT:].with_columns(pl.col("hour") + 0.5))
     assert validate(lines, mapping()).ok  # as within one file of JSON lines
-
-
-def test_files_that_cannot_be_read_are_all_in_the_report(tmp_path: Path) -> None:
-    paths = parts(tmp_path, ".csv", visits()[:5], visits()[5:9], visits()[9:])
-    paths[0].write_text("")
-    paths[2].write_text(paths[2].read_text() + "1,2\n")
-    report = validate(paths, mapping())
-    assert [one.check for one in report.errors] == ["unreadable file", "ragged rows"]
-    assert str(paths[0]) in report.errors[0].found
-    assert report.errors[1].files == (str(paths[2]),)
-    with pytest.raises(LogError) as caught:
-        read_log(paths, mapping())
-    assert caught.value.report == report
 
 
 def test_a_damaged_file_is_named_where_it_is_first_read(tmp_path: Path) -> None:
@@ -220,16 +182,6 @@ def test_an_episode_that_goes_on_in_another_file_without_a_step_is_said(tmp_path
     assert log.fingerprint() == read_log(visits(), mapping(step=None)).fingerprint()
 
 
-def test_the_files_of_an_episode_are_ordered_by_its_step(tmp_path: Path) -> None:
-    frame = visits()
-    late = parts(tmp_path, ".csv", frame[CUT:], frame[:CUT])  # the later rows are in the first file
-    log = read_log(late, mapping())
-    split = list(log.episode_ids).index(frame["patient"][CUT])
-    whole = read_log(frame, mapping())
-    there = list(whole.episode_ids).index(frame["patient"][CUT])
-    np.testing.assert_array_equal(log.episodes[split].action, whole.episodes[there].action)
-
-
 def test_several_files_without_a_mapping_are_described(tmp_path: Path) -> None:
     paths = parts(tmp_path, ".parquet")
     described = describe_table(paths)
@@ -262,14 +214,6 @@ def test_interactions_are_read_from_several_files_and_read_again(tmp_path: Path)
     write(features[4:].drop("i"), items[1])
     report = tl.check(frame, item_features=items, **ROLES)
     assert ("files differ", "i") in [(one.check, one.column) for one in report.errors]
-
-
-def test_a_frame_and_a_single_file_are_what_they_were(tmp_path: Path) -> None:
-    assert read_log(visits(), mapping()).origin is None
-    log = read_log(write(visits(), tmp_path / "a.csv"), COLUMNS)
-    assert log.origin is not None
-    assert log.origin["source"] == str(tmp_path / "a.csv")
-    assert isinstance(reopen_any(log.origin), Log)
 
 
 RATINGS = pl.DataFrame({"userId": [1, 1, 2] * 20, "movieId": range(60), "rating": [3, 4] * 30, "at": range(60)})
@@ -323,13 +267,6 @@ def test_a_folder_of_folders_of_tables_names_the_one_with_the_most(tmp_path: Pat
     with pytest.raises(LogError, match="2 different tables") as caught:
         describe_table(f"{tmp_path}/**/*.parquet")
     assert f"such as '{tmp_path}/data/part/**/*.parquet', which" in caught.value.report.errors[0].fix  # type: ignore[union-attr]
-
-
-def test_a_column_that_was_added_later_makes_no_other_table(tmp_path: Path) -> None:
-    paths = parts(tmp_path, ".csv", visits()[:CUT].drop("sofa"), visits()[CUT:])
-    described = describe_table(paths)
-    assert described.notes[0] == "not read, because files differ in them: 'sofa'"
-    assert described.rows == visits().height
 
 
 def test_several_files_without_headers_are_one_table(tmp_path: Path) -> None:

@@ -27,18 +27,6 @@ def log() -> Log:
     return read_log(with_next(visits()), mapping(next_observation=NEXT, extra=["age", "ward"], time="hour"))
 
 
-def test_round_trip_in_memory_and_mapped(log: Log, tmp_path: Path) -> None:
-    log.save(tmp_path / "a.tidelog")
-    for memory_map in (False, True):
-        again = Log.load(tmp_path / "a.tidelog", memory_map=memory_map)
-        assert again.fingerprint() == log.fingerprint()
-        assert again.spec == log.spec
-        assert again.report == log.report
-        assert all(isinstance(values, np.memmap) == memory_map for values in again.columns().values())
-        assert again.split(0.5)[0].fingerprint() == log.split(0.5)[0].fingerprint()
-        assert again.statistics() == log.statistics()
-
-
 def test_an_existing_target_is_refused_and_left_alone(log: Log, tmp_path: Path) -> None:
     log.save(tmp_path / "a")
     other = log.take_episodes([0])
@@ -52,12 +40,6 @@ def test_an_existing_target_is_refused_and_left_alone(log: Log, tmp_path: Path) 
     with pytest.raises(LogError, match="not a tidelog log"):
         log.save(tmp_path / "mine", overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "mine"]
-
-
-def test_nothing_is_left_behind_where_the_target_cannot_be_written(log: Log, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(LogError, match="cannot be written"):
-        log.save(tmp_path / "file" / "a")
 
 
 @pytest.mark.parametrize("memory_map", [False, True])
@@ -291,15 +273,3 @@ def test_every_field_of_a_spec_has_its_type(log: Log) -> None:
     for data in wrong:
         with pytest.raises(SpecError):
             Spec.from_json(data)
-
-
-@pytest.mark.parametrize("name", ["reward", "action", "action_mask", "step", "cluster", "weight", "propensity"])
-def test_an_extra_column_may_have_the_name_of_a_role(name: str, tmp_path: Path) -> None:
-    log = Log.from_arrays(
-        observation=np.zeros((4, 1)), action=[0, 1, 0, 1], reward=np.ones(4), terminated=True, weight=np.ones(4),
-        propensity=np.full(4, 0.5), extra={name: np.array(["x", "y"] * 2)},
-    )  # fmt: skip
-    log.save(tmp_path / "log")
-    again = Log.load(tmp_path / "log")
-    assert again.extra[name].tolist() == ["x", "y"] * 2
-    assert again.fingerprint() == log.fingerprint()

@@ -121,14 +121,6 @@ def test_a_column_named_like_ends_without_a_role_is_said() -> None:
     assert "number the episodes in a column" in problem.fix
 
 
-def test_transitions_with_their_next_observations_have_ends_without_episodes() -> None:
-    rows = CLEAN | {"episode": None}
-    assert "ends without episodes" in said(Log.from_arrays(**rows))
-    following = RNG.normal(size=(ROWS, 2)).astype(np.float32)
-    assert "ends without episodes" not in said(Log.from_arrays(**rows, next_observation=following))
-    assert "ends without episodes" not in said(Log.from_arrays(**rows | {"terminated": np.ones(ROWS, bool)}))
-
-
 def test_many_words(tmp_path: Any) -> None:
     frame = pl.DataFrame({"o": [f"w{row}" for row in range(300)], "a": [0, 1] * 150, "r": range(300)})
     log = read_log(frame, {"observation": "o", "action": "a", "reward": "r", "terminated": True, "actions": 2})

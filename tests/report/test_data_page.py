@@ -66,7 +66,7 @@ def test_names_and_words_of_a_file_stay_text(name: str) -> None:
         {"action": np.arange(40).reshape(20, 2) % 3},
         {"reward": None},
         {"reward": np.arange(40.0).reshape(20, 2)},
-        {"observation": {"a": np.arange(20) % 3, "b": np.full((20, 80), 3e38)}},
+        {"observation": {"a": np.arange(20) % 3, "b": np.full((20, 61), 3e38)}},
         {"observation": np.linspace(-3e38, 3e38, 20)},
         {"propensity": np.full(20, 0.5)},
         {"action": np.array(["left", "right"] * 10)},

@@ -183,26 +183,6 @@ def test_the_page_leads_with_the_policy_that_is_recommended(run):
     assert "the list of 8 items by run, best policy contains" in said_of(run)
 
 
-def test_lists_are_advised_in_one_sentence_from_python():
-    """Every user takes one item again and again: a count knows it, a ranker that lists other items does not."""
-    rows = [(f"u{user}", f"i{user % 15}", float(day)) for user in range(60) for day in range(10)]
-    frame = pl.DataFrame(rows, schema=["u", "i", "t"], orient="row")
-    split = read_interactions(frame, user="u", item="i", time="t").split()
-
-    class Absent:
-        def rank(self, histories, k, allowed=None):
-            others = [[item for item in range(1, 16) if item not in set(own)][:k] for own in histories.items]
-            return np.asarray(others, np.int32), np.zeros((len(histories.items), k))
-
-    worse = advise_lists(Absent(), split.train, split.test, "shop")
-    assert worse.decision.startswith("Do not use these lists: the counting rule ")
-    assert worse.decision.endswith(" is better than shop. Use that rule.")
-    assert "In 0% of 120 held-out events the list of 10 items by shop" in worse.sentence
-    same = advise_lists(OwnFrequency.of(split.train, filled=True), split.train, split.test).decision
-    assert same.startswith("Do not use these lists yet: no gain over the counting rule ")
-    assert same.endswith(" is shown. Use that rule: it is simpler.")
-
-
 def test_rules_that_begin_too_late_are_left_out_by_name(monkeypatch):
     rows = [(f"u{user}", f"i{user % 15}", float(day)) for user in range(30) for day in range(10)]
     frame = pl.DataFrame(rows, schema=["u", "i", "t"], orient="row")

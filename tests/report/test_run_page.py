@@ -325,11 +325,8 @@ def test_numbers_that_are_none_are_said_in_words(runs):
     assert "never finite" in said
 
 
-EVIL = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b"]
-
-
-@pytest.mark.parametrize("evil", EVIL)
-def test_words_of_others_stay_text(evil, runs, log):
+def test_words_of_others_stay_text(runs, log):
+    evil = '"><script>alert(1)</script> & <img src=x onerror=alert(1)>'
     row = estimate(evil, note=evil)
     put(runs / "bc", "now", verdict("better", reasons=(evil,), outcome=evil, estimand=evil, deciding=evil,
                                     estimates=Estimates([row]), context={evil: evil, "x": {evil: [evil]}}))  # fmt: skip
@@ -363,13 +360,9 @@ def with_part(**changes):
 DAMAGES = {  # a file of the run, what becomes of its text (None: it is removed), and what is said
     "no run": ("run.json", None, "is no run folder"),
     "no report": (METRICS, lambda text: "", f"has no metrics yet.*first report is at update {EVERY}.*tidelog resume"),
-    "no metrics": (METRICS, None, "has no metrics yet"),
-    "a line of something else": (
-        METRICS, with_line(1, lambda line: "[1]"), r"metrics.jsonl, line 2 is damaged \(expected an update"),
     "a word for a number": (
         METRICS, with_line(0, lambda line: line.replace('"update": 14', '"update": "14"')),
         r"metrics.jsonl, line 1 is damaged \(expected an update"),
-    "bytes": (METRICS, lambda text: "\udcff\udcfe\n", "metrics.jsonl, line 1 is damaged"),
     "a member that there is not": (
         METRICS, with_line(0, lambda line: line.replace('"member": 0', '"member": 7')),
         "line 1: member = 7: expected a number below"),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import threading
 import time
 import tracemalloc
@@ -19,7 +18,7 @@ from tidelog.cli import serve
 from tidelog.errors import SpecError
 from tidelog.runtime import networks
 from tidelog.runtime.rule import Question, Rule
-from tidelog.serving.app import ActEndpoint, ActRequest, Bounds, RecommendEndpoint, application, example
+from tidelog.serving.app import ActEndpoint, ActRequest, Bounds, application, example
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 
@@ -357,16 +356,3 @@ def test_whole_numbers_of_categories_by_leaf_are_codes_and_all_else_is_a_label()
     assert (named["age"].tolist(), named["ward"].tolist()) == ([1.0, 2.0], ["3", "b"])
     with pytest.raises(SpecError, match=r"Expected `object`, got `array` - at `\$.observations\[1\]`"):
         reads(spec, {"n": [1], "c": [1]}, [1])
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ({"histories": "x"}, "Expected `array`, got `str` - at `$.histories`. fix: correct this field"),
-        ({"histories": []}, "'histories' has no rows: expected at least one. fix: send [...]"),
-        ({"history": [], "user_id": 1.5}, "Expected `int | str | null`, got `float` - at `$.user_id`"),
-    ],
-)
-def test_bodies_of_another_type_are_refused_with_the_path_of_the_field(body, expected):
-    with pytest.raises(SpecError, match=re.escape(expected)):
-        RecommendEndpoint(None, 10).read(json.dumps(body).encode())

@@ -7,12 +7,11 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.shared import shared
 from tidelog.data.log import Log
 from tidelog.data.read import read_log, validate
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.read import reopen_any
-from tidelog.types import Codes, Discrete, Image
+from tidelog.types import Codes
 
 LENGTHS = (4, 2, 5, 1, 3) * 3
 ROWS = sum(LENGTHS)
@@ -54,14 +53,6 @@ def notes(log: Log) -> str:
     return " ".join(one.found for one in log.report.notes if one.check == "converted")
 
 
-def test_d4rl(tmp_path: Path) -> None:
-    path = hdf5(tmp_path / "a.hdf5")
-    log = read_log(path, format="d4rl")
-    assert log.fingerprint() == EXPECTED.fingerprint() == read_log(path).fingerprint()
-    assert "infos, metadata" in notes(log)
-    assert validate(path).ok
-
-
 def d4rl_npz(path: Path, *left_out: str, **changes: Any) -> Path:
     arrays = {
         "observations": WALK["observation"], "actions": WALK["action"], "rewards": WALK["reward"],
@@ -80,11 +71,6 @@ def test_d4rl_names_in_an_npz_file_are_read_as_in_hdf5(tmp_path: Path) -> None:
         assert "not read: qpos" in notes(log)
         assert validate(tmp_path / "a.npz").ok
     assert read_log(d4rl_npz(tmp_path / "a.npz"), format="d4rl").fingerprint() == EXPECTED.fingerprint()
-
-
-def test_the_shared_case_of_d4rl_names_has_ten_episodes() -> None:
-    log = read_log(shared("cases/learn/d4rl_names.npz"))
-    assert (len(log.episodes), log.steps) == (10, 300)
 
 
 FIRSTS = np.append(True, ENDS[:-1])
@@ -134,12 +120,6 @@ def test_no_reader_of_other_layouts_passes_over_an_end(tmp_path: Path) -> None:
             read_log(tmp_path / name)
 
 
-def test_d4rl_without_next_observations_knows_nothing_after_a_timeout(tmp_path: Path) -> None:
-    log = read_log(hdf5(tmp_path / "a.h5", "next_observations"), format="d4rl")
-    assert log.fingerprint() == Log.from_arrays(**{**WALK, "next_observation": None}).fingerprint()
-    np.testing.assert_array_equal(log.has_target, ~WALK["truncated"])
-
-
 def test_d4rl_without_timeouts_breaks_where_next_observations_do(tmp_path: Path) -> None:
     log = read_log(hdf5(tmp_path / "a.hdf5", "timeouts"), format="d4rl")
     assert log.fingerprint() == EXPECTED.fingerprint()
@@ -147,21 +127,6 @@ def test_d4rl_without_timeouts_breaks_where_next_observations_do(tmp_path: Path)
     log = read_log(hdf5(tmp_path / "b.hdf5", "timeouts", "next_observations"), format="d4rl")
     np.testing.assert_array_equal(log.terminated, DIED)
     assert "only terminals end an episode" in notes(log)
-
-
-def test_d4rl_ends_in_a_partial_episode_that_is_truncated(tmp_path: Path) -> None:
-    cut = {name: values[: ROWS - 1] for name, values in WALK.items()}
-    log = read_log(
-        hdf5(
-            tmp_path / "a.hdf5", "infos/qpos", observations=cut["observation"], actions=cut["action"],
-            rewards=cut["reward"], terminals=cut["terminated"], timeouts=cut["truncated"].astype(np.float32),
-            next_observations=cut["next_observation"],
-        ),
-        format="d4rl",
-    )  # fmt: skip
-    assert log.fingerprint() == Log.from_arrays(**cut).fingerprint()
-    assert log.truncated[-1]
-    assert [one.rows for one in log.report.warnings if one.check == "no end flag"] == [(ROWS - 1,)]
 
 
 @pytest.mark.parametrize(
@@ -184,16 +149,6 @@ def test_broken_d4rl_files(left_out: tuple[str, ...], changes: dict[str, Any], c
     with pytest.raises(LogError, match=check):
         read_log(path, format="d4rl")
     assert check in {one.check for one in validate(path).errors}
-
-
-@pytest.mark.parametrize("name", ["a.hdf5", "a.npz"])
-def test_files_that_are_none_of_these(name: str, tmp_path: Path) -> None:
-    for content in (None, b"", b"hello", hdf5(tmp_path / "b.hdf5").read_bytes()[:900]):
-        if content is not None:
-            (tmp_path / name).write_bytes(content)
-        assert [one.check for one in validate(tmp_path / name).errors] == ["unreadable file"]
-        with pytest.raises(LogError, match="unreadable file"):
-            read_log(tmp_path / name)
 
 
 def regular(path: Path, **changes: Any) -> Path:
@@ -232,14 +187,6 @@ def test_ogbench_in_two_layouts(tmp_path: Path) -> None:
         read_log(tmp_path / "c.npz", format="ogbench")
 
 
-def test_ogbench_as_downloaded_has_neither_rewards_nor_terminations(tmp_path: Path) -> None:
-    log = read_log(downloaded(tmp_path / "a.npz"), format="ogbench")
-    assert log.reward is None
-    assert not log.terminated.any()
-    assert log.has_target.all()
-    np.testing.assert_array_equal(log.observation["observation"], EXPECTED.observation["observation"])
-
-
 def test_ogbench_masks_inside_a_recording_split_it(tmp_path: Path) -> None:
     masks = 1.0 - DIED
     masks[1] = 0
@@ -249,21 +196,6 @@ def test_ogbench_masks_inside_a_recording_split_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(log.terminated, masks == 0)
     np.testing.assert_array_equal(log.transitions.next_observation["observation"], WALK["next_observation"])
     assert "1 row with masks 0 inside a recording" in notes(log)
-
-
-def test_ogbench_pictures_and_choices(tmp_path: Path) -> None:
-    pictures = np.random.default_rng(0).integers(0, 256, (ROWS, 8, 6, 3), np.uint8)
-    following = np.roll(pictures, -1, axis=0)
-    choices = np.arange(ROWS, dtype=np.int32) % 4
-    log = read_log(
-        regular(tmp_path / "a.npz", observations=pictures, next_observations=following, actions=choices),
-        format="ogbench",
-    )
-    assert log.spec.observation == {"observation": Image(8, 6, 3)}
-    assert log.spec.action == Discrete(4)
-    assert log.observation["observation"].dtype == np.uint8
-    np.testing.assert_array_equal(log.transitions.observation["observation"], pictures)
-    np.testing.assert_array_equal(log.transitions.next_observation["observation"], following)
 
 
 @pytest.mark.parametrize(
@@ -277,21 +209,6 @@ def test_broken_ogbench_files(changes: dict[str, Any], check: str, tmp_path: Pat
     with pytest.raises(LogError, match=check):
         read_log(path, format="ogbench")
     assert validate(path).errors[0].check == check
-
-
-def test_arrays_of_objects_without_a_role_are_passed_over_and_named(tmp_path: Path) -> None:
-    infos = np.array([{"seed": 1}, None], object)
-    np.savez(tmp_path / "a.npz", **WALK, infos=infos)
-    log = read_log(tmp_path / "a.npz")
-    assert log.fingerprint() == EXPECTED.fingerprint()
-    assert "not read: infos" in notes(log)
-    plain = read_log(regular(tmp_path / "b.npz"), format="ogbench")
-    other = read_log(regular(tmp_path / "c.npz", infos=infos), format="ogbench")
-    assert other.fingerprint() == plain.fingerprint()
-    assert "infos" in notes(other)
-    np.savez(tmp_path / "d.npz", **{**WALK, "episode": np.array(["a", None], object)})
-    with pytest.raises(LogError, match="values of type object"):
-        read_log(tmp_path / "d.npz")
 
 
 def test_an_archive_of_other_names_is_read_as_npz(tmp_path: Path) -> None:

@@ -62,15 +62,15 @@ def test_a_column_with_other_rows_than_the_file_counts_is_refused(tmp_path: Path
     assert problem.found == "300 rows in 'a', and 301 in the file's own count"
 
 
-# HDF5 and arrays.
-
-
 def test_the_data_sets_of_an_hdf5_file_have_their_paths(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "log.h5", "w") as file:
         file["one"], file["two/three"], file["two/four/five"] = 1, 2, 3
         file["kind"] = np.dtype("f4")  # neither a group nor a data set
         file["same"] = file["one"]
         assert sorted(own_datasets(file)) == ["one", "same", "two/four/five", "two/three"]
+
+
+# HDF5 and arrays.
 
 
 def test_arrays_that_numpy_does_not_write(tmp_path: Path) -> None:
@@ -152,12 +152,6 @@ def test_columns_of_several_files_have_the_widest_type() -> None:
 def test_objects_of_pandas_of_several_kinds_are_text() -> None:
     found = files._pandas_series("x", pd.Series(["a", 3, None, 2.5], dtype=object))
     assert found.to_list() == ["a", "3", None, "2.5"]
-
-
-def test_a_column_of_words_whose_next_column_holds_lists_is_read_as_words() -> None:
-    frame = pl.DataFrame({"w": ["a", "b", "a"], "n": "[]", "a": [0, 1, 0], "e": 0})
-    read = files.read_log(frame, {"observation": "w", "next_observation": "n", "action": "a"})
-    assert read.spec.observation["categorical"].vocabularies == (("[]", "a", "b"),)
 
 
 def refused(read: Any) -> Any:

@@ -142,10 +142,6 @@ def test_groups_that_double_at_every_level_are_refused_at_once(tmp_path: Path) -
     assert time.perf_counter() - begun < 2
 
 
-def test_the_minari_folder_of_these_tests_is_a_log(tmp_path: Path) -> None:
-    assert validate(minari_folder(tmp_path)).ok
-
-
 def test_a_minari_folder_imports_no_module_of_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "trap_module.py").write_text("import pathlib; pathlib.Path(__file__).with_name('ran').touch()")
     monkeypatch.syspath_prepend(tmp_path)
@@ -201,13 +197,6 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 200,000 free bytes."""
     monkeypatch.setattr(_machine, "available_memory", lambda: 200_000)
     monkeypatch.setattr(formats, "available_memory", lambda: 200_000)
-
-
-def test_hdf5_declares_no_more_than_the_memory_holds(tmp_path: Path, little_memory: None) -> None:
-    def large(file: h5py.File) -> None:
-        file.create_dataset("observations", (10**9, 2), np.float32, chunks=(1000, 2), compression="gzip")
-
-    assert refused(hdf5(tmp_path / "log.hdf5", large)).startswith("about 24.0 GB of memory are needed")
 
 
 def test_readers_refuse_what_does_not_fit_with_the_numbers(tmp_path: Path, little_memory: None) -> None:

@@ -104,11 +104,3 @@ def test_broken_lines_are_a_report(broken: bytes, rows: tuple[int, ...], tmp_pat
     assert (problem.check, problem.rows) == ("unreadable file", rows)
     with pytest.raises(LogError, match="unreadable file"):
         read_log(path, mapping())
-
-
-def test_a_parquet_column_damaged_inside_is_a_report(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    FRAME.write_parquet(path, compression="zstd")
-    whole = path.read_bytes()
-    path.write_bytes(whole[:40] + b"\xff" * 400 + whole[440:])
-    assert validate(path, MAPPING).errors[0].check == "unreadable file"

@@ -123,39 +123,6 @@ def test_absent_and_broken_data_sets_are_refused(datasets: Path) -> None:
         read_log("pendulum/broken-v0", format="minari")
 
 
-class Camera(gymnasium.Env[Any, Any]):
-    """Shows random pictures in a dictionary, beside the step."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        spaces = gymnasium.spaces
-        self.observation_space = spaces.Dict({"eye": spaces.Box(0, 255, shape, np.uint8), "t": spaces.Discrete(9)})
-        self.action_space = spaces.Discrete(2)
-
-    def _seen(self) -> dict[str, Any]:
-        eye = self.observation_space["eye"]
-        return {"eye": self.np_random.integers(0, 256, eye.shape, np.uint8), "t": np.int64(self.t)}
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.t = 0
-        return self._seen(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.t += 1
-        return self._seen(), float(self.t), False, self.t == 5, {}
-
-
-def test_pictures_stay_bytes(datasets: Path) -> None:
-    _, seen = collect(Camera((8, 6, 3)), "camera/ours-v0", (5, 2, 5), {"jpeg_encoding": False})
-    log = read_log("camera/ours-v0", format="minari")
-    assert log.spec.observation == {"eye": Image(8, 6, 3), "t": Codes((9,))}
-    for episode, (observations, _) in zip(log.episodes, seen, strict=True):
-        np.testing.assert_array_equal(episode.observation["eye"], np.stack([one["eye"] for one in observations]))
-    collect(Camera((3, 8, 6)), "camera/first-v0", (5, 2), {"jpeg_encoding": False})
-    with pytest.raises(LogError, match="transpose"):
-        read_log("camera/first-v0", format="minari")
-
-
 def test_tables_of_numbers_are_refused_with_a_reason(datasets: Path) -> None:
     env = gymnasium.wrappers.ReshapeObservation(gymnasium.make("CartPole-v1"), (2, 2))
     collect(env, "cartpole/square-v0", (3,))

@@ -10,7 +10,6 @@ import pytest
 
 import tidelog as tl
 from tests.data.sources.test_hostile import OUTSIDE, elsewhere, refused
-from tests.shared import shared
 from tidelog.data.read import read_log, validate
 from tidelog.errors import LogError
 
@@ -65,13 +64,6 @@ def test_a_recording_without_a_done_is_truncated_and_one_inside_ends_an_episode(
     assert "2 rows with dones inside a demonstration" in log.report.text()
 
 
-def test_demonstrations_without_rewards_are_for_cloning(tmp_path: Path) -> None:
-    log = read_log(demonstrations(tmp_path / "a.hdf5", without=("rewards", "dones", "next_obs")))
-    assert log.reward is None
-    assert int(log.truncated.sum()) == 3
-    assert not log.terminated.any()
-
-
 def at_root(path: Path, name: str = "demo", **changes: Any) -> Path:
     """The same demonstrations without the group `data`, with names as other programs write them."""
     with h5py.File(path, "w") as file:
@@ -87,23 +79,6 @@ def at_root(path: Path, name: str = "demo", **changes: Any) -> Path:
                     one[member] = values(length) if callable(values) else values
         file["version"] = 2
     return path
-
-
-@pytest.mark.parametrize("name", ["demo", "traj", "episode-x"])
-def test_demonstrations_at_the_root_are_read_as_those_below_data(name: str, tmp_path: Path) -> None:
-    whole = read_log(at_root(tmp_path / "a.hdf5", name))  # with the observation after the last decision
-    np.testing.assert_allclose(whole.transitions.next_observation["observation"][:, 0][[2, 6, 8]], [3, 204, 1002])
-    rows = {number: 100.0 * number + np.arange(length) for number, length in LENGTHS.items()}
-    log = read_log(at_root(tmp_path / "b.hdf5", name, observation=lambda n: np.stack(
-        [next(one for number, one in rows.items() if len(one) == n)] * 2, 1)))  # fmt: skip
-    for one in (whole, log):
-        assert (one.steps, one.starts.tolist(), one.reward) == (9, [0, 3, 7, 9], None)
-        np.testing.assert_allclose(
-            one.transitions.observation["observation"][:, 0], [0, 1, 2, 200, 201, 202, 203, 1000, 1001]
-        )
-        assert int(one.truncated.sum()) == 3
-        assert "version" in one.report.text()
-    assert log.has_target.sum() == 6
 
 
 def test_demonstrations_at_the_root_have_ends_under_their_usual_names(tmp_path: Path) -> None:
@@ -126,11 +101,6 @@ def test_a_demonstration_with_an_end_that_is_not_read_is_refused(tmp_path: Path)
         for one in file["data"].values():
             one["masks"] = np.ones(len(one["actions"]))
     assert "masks, which would not be read" in refused(path)
-
-
-def test_the_shared_demonstrations_at_the_root() -> None:
-    log = read_log(shared("cases/learn/demos_at_root.hdf5"))
-    assert (log.steps, len(log.episodes), log.action.shape) == (120, 12, (120, 1))
 
 
 def test_files_without_observations_name_the_way_to_them(tmp_path: Path) -> None:
