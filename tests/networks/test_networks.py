@@ -198,9 +198,13 @@ def test_wrong_inputs_of_a_network_are_a_mistake_of_the_algorithm_and_named():
     with pytest.raises(TypeError, match=r"a feed-forward network reads steps, not segments\. fix: set recurrent_size"):
         flat.further(jnp.zeros((1, 3, 3)), seen(3))
     sizes = {"hidden": (8,), "encoder_config": EncoderConfig(2, 8)}
-    with pytest.raises(TypeError, match=r"a perturbation supports Continuous actions, got Discrete\. fix: use these"):
+    with pytest.raises(
+        TypeError, match=r"a perturbation moves Continuous or Hybrid actions, got Discrete\. fix: use these"
+    ):
         Perturbation.create(rng(), SPECS["discrete"], **sizes)
-    with pytest.raises(TypeError, match=r"a generator supports Continuous actions, got Discrete\. fix: use these"):
+    with pytest.raises(
+        TypeError, match=r"a generator makes Continuous or Hybrid actions, got Discrete\. fix: use these"
+    ):
         Generator.create(rng(), SPECS["discrete"], latent=2, **sizes)
     network = phasic.Phasic(None, None, None, Trunk(recurrent, None), None, False, False)
     start = phasic.SegmentStart(jnp.zeros((1, 3), bool), jnp.zeros((1, 3)))

@@ -201,7 +201,9 @@ def test_a_log_without_any_next_observation_has_no_targets():
     log = tl.Log.from_arrays(
         observation=np.zeros((3, 1)), action=[0, 1, 0], actions=2, reward=np.arange(3.0), terminated=np.zeros(3, bool)
     )
-    with pytest.raises(LogError, match=r"no step of this log can be a target .*fix: set terminated=True for one-step"):
+    with pytest.raises(
+        LogError, match=r"no step of this log can be learned from: .*fix: set terminated=True for one-step"
+    ):
         Stream(log, StoreSpec(("reward", "terminated")), None)
 
 
