@@ -86,7 +86,7 @@ def in_unit(unit: str | None, before: str = "") -> str:
 
 # Text for a terminal, broken between words; text for a pipe or a file stays as it is.
 
-TEST = "to test it beside what you have:"
+TEST = "to test the policy beside what you have:"
 WHOLE = ("next:", "then:", TEST, "tidelog ", "fix: tidelog ")  # lines that begin so hold a command to copy
 
 

@@ -140,7 +140,7 @@ def test_a_run_that_cannot_be_judged_is_trained_all_the_same(here, tidelog, monk
     assert "note: the run was not judged: judging needs more memory" in done.err
     assert "`tidelog judge whole --quiet` judges it" in done.err
     told = tidelog("train", "bc", *(word for word in words if word != "--quiet")).out
-    assert "\nto test it beside what you have: tidelog act whole --data NEW_ROWS.csv" in told
+    assert "\nto test the policy beside what you have: tidelog act whole --data NEW_ROWS.csv" in told
 
 
 def test_the_best_way_is_declared_and_the_gate_is_about_the_policy(here, tidelog):
@@ -284,6 +284,7 @@ def test_continuous_actions_are_sampled_where_nobody_declared_a_way(tmp_path, ti
     ({"recommended": "b: member-2"}, "runs/b --member 2"),
     ({"recommended": "a", "safest": "b: member-2"}, "runs/a"),
     ({"safest": "b: member-2", "decision": "better if randomised"}, "runs/b/verdicts/policy-1.policy"),
+    ({"safest": "b: member-2", "part": None, "decision": "unsupported"}, None),
     ({"decision": "better if randomised"}, "runs/a"),
     ({"decision": "no difference shown"}, None),
 ])  # fmt: skip
@@ -291,7 +292,9 @@ def test_what_the_verdicts_say_to_use_is_what_the_next_command_names(verdicts, w
     runs = [SimpleNamespace(name=name, run=Path("runs", name[0]), short=name.partition(": ")[2], policy=None)
             for name in ("a", "b: member-2")]  # fmt: skip
     row = SimpleNamespace(name="a", decision=verdicts.get("decision", "better"))
-    result = SimpleNamespace(
-        recommended=verdicts.get("recommended"), safest=verdicts.get("safest"), answer=SimpleNamespace(row=row)
-    )
-    assert judge._to_use(result, runs, [one.run / "verdicts" / "policy-1.json" for one in runs]) == words
+
+    class Result(list):
+        recommended, safest, answer = verdicts.get("recommended"), verdicts.get("safest"), SimpleNamespace(row=row)
+
+    parts = [SimpleNamespace(safe_policy=part) for part in (None, verdicts.get("part", "a policy"))]
+    assert judge._to_use(Result(parts), runs, [one.run / "verdicts" / "policy-1.json" for one in runs]) == words

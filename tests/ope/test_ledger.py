@@ -177,6 +177,21 @@ def test_an_assumption_that_the_first_verdict_asked_for_is_stated_in_the_same_lo
     assert [look.number for look in Ledger.of(at_random, file).looks] == [1]
 
 
+@pytest.mark.parametrize(("chances", "effect", "first", "looks"), [
+    ("recorded", 0.3, "better", 1), (None, 0.0, "no difference shown", 1), (None, -0.3, "worse", 1),
+    (None, 0.3, "better if randomised", 0),
+])  # fmt: skip
+def test_shares_that_no_verdict_asked_for_are_another_look(chances, effect, first, looks, file):
+    random = np.random.default_rng(0)
+    arm = random.integers(0, 2, 2000)
+    log = Log.from_arrays(
+        observation={"x": np.arange(2000) % 3}, action=arm, terminated=True, actions=2,
+        reward=random.normal(size=2000) + effect * arm, propensity=None if chances is None else np.full(2000, 0.5),
+    )  # fmt: skip
+    assert judge(Always(1), log, limits=QUICK, ledger=file).decision == first
+    assert judge(Always(1), log, propensities="shares", limits=QUICK, ledger=file).looks == looks
+
+
 class Always:
     """One action for everybody."""
 

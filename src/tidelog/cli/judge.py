@@ -52,6 +52,7 @@ from tidelog.ope.policies import imitation_of
 from tidelog.ope.risk import ALPHA, tail_refusal
 from tidelog.ope.rules import WORDS, has_rules, rules_of_run
 from tidelog.ope.verdict import (
+    IF_RANDOMISED,
     Verdict,
     Verdicts,
     held_out_part,
@@ -265,19 +266,20 @@ def judge_and_show(options: Judge) -> tuple[int, Verdict | Verdicts | None, str 
 
 def _to_use(result: Verdict | Verdicts, named_policies: list[_NamedPolicy], files: list[Path | None]) -> str | None:
     """How commands name the policy that the verdicts say to use; None if they say to keep what one has."""
+    chosen: str | None
+    part: str | None
     if isinstance(result, Verdict):
-        chosen = named_policies[0].name if result.decision == "better" else None
-        part = None if result.safe is None else named_policies[0].name
-        on_condition = named_policies[0].name if result.decision == "better if randomised" else None
+        name = named_policies[0].name
+        chosen, part = name if result.decision == "better" else None, name
+        on_condition = name if result.decision == IF_RANDOMISED else None
     else:
         chosen, part, row = result.recommended, result.safest, result.answer.row
-        on_condition = row.name if row is not None and row.decision == "better if randomised" else None
-    by_name = {one.name: (one, file) for one, file in zip(named_policies, files, strict=True)}
-    if chosen is None and part is not None:
-        file = by_name[part][1]
-        return None if file is None else shlex.quote(str(safe_path(file)))
-    name = chosen or on_condition
-    return None if name is None else _words_of(by_name[name][0])
+        on_condition = row.name if row is not None and row.decision == IF_RANDOMISED else None
+    verdicts = [result] if isinstance(result, Verdict) else list(result)
+    for one, verdict, file in zip(named_policies, verdicts, files, strict=True):
+        if chosen is None and one.name == part and verdict.safe_policy is not None and file is not None:
+            return shlex.quote(str(safe_path(file)))
+    return next((_words_of(one) for one in named_policies if one.name == (chosen or on_condition)), None)
 
 
 def _all_ways(

@@ -152,7 +152,8 @@ def imitation_lines(run: Run) -> Iterator[str]:
 def print_commands(run: Run, judged: bool = False, use: str | None = None) -> None:
     """Print what to do with a policy: play it if its environment is known, judge it if it learnt from a log, use it.
 
-    `judged`: without the command that judges the run, and to use what the verdict says; without `use` to test it alone.
+    `judged`: without the command that judges the run; `use` names what its verdict says to use, None says to test it
+    beside what one has.
     """
     record, folder = run.record, shlex.quote(str(run.folder))
     commands = []
@@ -171,9 +172,9 @@ def print_commands(run: Run, judged: bool = False, use: str | None = None) -> No
         commands.append(f"tidelog act {use or folder} --data NEW_ROWS.csv --out actions.csv{mapping}")
     elif record.environment is None:
         commands.append(f"tidelog evaluate {folder} --env NAME")
-    later = TEST if judged and use is None else "then:"
     for position, command in enumerate(commands):
-        print_line(f"{later if position or judged else 'next:'} {command}")
+        is_test = judged and use is None and command.startswith("tidelog act")
+        print_line(f"{TEST if is_test else 'then:' if position or judged else 'next:'} {command}")
 
 
 MOST_MEMBERS = 4  # whose metrics fit side by side into 80 columns

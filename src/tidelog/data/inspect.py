@@ -960,7 +960,8 @@ def assign_observations(proposal: Proposal) -> None:
     if outcomes:
         named_outcomes = list_names([f"'{one.name}'" for one in outcomes])
         proposal.notes.append(f"{named_outcomes}: named like an outcome, which is not known before the decision")
-    left = proposal.unused(lambda words, one: one in readable)
+    names = {one.name for one in readable}
+    left = proposal.unused(lambda words, one: one.name in names)
     later = [one for one in left if len(words := name_words(one.name)) > 1 and NEXT & {words[0], words[-1]}]
     left = [one for one in left if one not in later]
     now = [one for one in left if is_observed(name_words(one.name))]

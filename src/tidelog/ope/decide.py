@@ -77,7 +77,7 @@ from tidelog.ope.policies import EstimatorPolicy, ExternalPolicy, target_of
 from tidelog.ope.policy_evidence import PolicyEvidence, table
 from tidelog.ope.propensities import FilePropensities, cut_evidence, is_by_classifier
 from tidelog.ope.risk import ALPHA
-from tidelog.ope.verdict import Decision, PlanLine, RuleCheck
+from tidelog.ope.verdict import IF_RANDOMISED, Decision, PlanLine, RuleCheck
 from tidelog.policies.policy import has_density
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.rule import Rule
@@ -302,7 +302,6 @@ def broken(findings: Sequence[RuleFinding]) -> list[RuleFinding]:
 NOTHING_KNOWN = Reuse(None, None, None)
 RARE_RETURNS = 0.1  # share of episodes (effective number) whose returns differ from most: below it, rewards are rare
 NOTHING = Interval(np.nan, np.nan, np.nan)
-IF_RANDOMISED: Decision = "better if randomised"
 RULE_KIND = "rule"  # in the facts of a simple rule
 
 
@@ -1320,10 +1319,11 @@ def look_at(
     before = 0 if look is None else look.policies_before
     usual = normal_deviate(error)
     least = adaptive_deviate(error / shared, before) if before else usual
+    together, of_contrasts = np.ones(count), least / usual
     if look is not None and look.together is not None:
         together = np.asarray(look.together)
-        of_contrasts = max(float(together.max()), least / usual)
-    else:
+        of_contrasts = max(float(together.max()), of_contrasts)
+    if look is None or look.together is None or look.stated:
         known = zip(assessments, with_evidence, strict=True)
         asked = [(one.first_part or one, there) for one, there in known]
         differences = [one.deciding_ratios if there and one.able else None for one, there in asked]
@@ -1336,8 +1336,8 @@ def look_at(
             chosen = [ratios for ratios, is_ready in zip(every, ready, strict=True) if is_ready]
             reach[np.flatnonzero(ready)] = critical_values(chosen, confidence, error)
         reach = np.maximum(reach, least if contrasts else usual)
-        together = reach[:count] / usual
-        of_contrasts = float(reach[count:].max(initial=least)) / usual
+        together = np.maximum(together, reach[:count] / usual)
+        of_contrasts = max(of_contrasts, float(reach[count:].max(initial=least)) / usual)
     plain = normal_deviate(1.0 - limits.level)
     widenings = np.maximum(np.maximum(together * usual, least) / plain, 1.0)
     for one, widening in zip(assessments, widenings.tolist(), strict=True):

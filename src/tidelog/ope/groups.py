@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, nearest
-from tidelog.ope.decide import FEWEST, IF_RANDOMISED, NOTHING, SUPPORT, Assessment, LookResult, decide
+from tidelog.ope.decide import FEWEST, NOTHING, SUPPORT, Assessment, LookResult, decide
 from tidelog.ope.estimators import Ratios
 from tidelog.ope.intervals import Confidence, adaptive_deviate, critical_values, normal_deviate
-from tidelog.ope.verdict import GroupDifference
+from tidelog.ope.verdict import IF_RANDOMISED, GroupDifference
 from tidelog.types import Codes, Vector
 
 MOST = 10  # groups; numbers of more different values are cut at their quartiles

@@ -26,7 +26,6 @@ from tidelog.data.raw import source_text
 from tidelog.errors import ConfigError, MemoryLimitError, unknown_name
 from tidelog.ope.assumptions import with_detected_clusters
 from tidelog.ope.decide import (
-    IF_RANDOMISED,
     LATE,
     LEAK,
     NOTHING,
@@ -64,6 +63,7 @@ from tidelog.ope.propensities import FilePropensities, check_first_steps, cut_lo
 from tidelog.ope.risk import ALPHA, risk_of
 from tidelog.ope.text import conditions, earlier_looks, estimand, evidence_notes, no_risk, with_words
 from tidelog.ope.verdict import (
+    IF_RANDOMISED,
     Contrast,
     GroupDifference,
     Verdict,

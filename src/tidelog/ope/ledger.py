@@ -2,8 +2,8 @@
 
 A look is one verdict, or one table of verdicts from one call, with certain settings on certain episodes. The same
 policies with the same settings on the same episodes are the same look, however often they are judged, and also when
-they are judged again under an assumption that the first verdict named (`ASSUMED`). Looks at other sets that share
-episodes also count; a sketch of each judged set measures the shared part.
+they are judged again under an assumption that the first verdict asked for (`ASSUMED`): the ledger keeps its decisions.
+Looks at other sets that share episodes also count; a sketch of each judged set measures the shared part.
 
 A ledger is an append-only file of JSON lines. Each write holds a lock and is synced to disk:
 
@@ -20,7 +20,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,13 +38,17 @@ from tidelog.data.log import Log
 from tidelog.data.statistics import SIZE, Hashes, Sketch, episode_hashes
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.ope.evidence import Evidence
+from tidelog.ope.verdict import IF_RANDOMISED
 from tidelog.schema import Count, decode
 
 FILE = "looks.jsonl"
 OFF = "off"  # value of TIDELOG_STATE that disables the user's folder
-# by setting: its value at a look, and the assumption in its place under which that look's verdict spoke already
+# by setting: its value at a look, and the assumption in its place that the look's verdict may ask for
 ASSUMED: Mapping[str, tuple[Any, Any]] = {"propensities": (None, SHARES), "missing_at_random": (False, True)}
 COUNTED = 0.01  # a look at another set counts if the set holds more than this share of the judged episodes
+
+
+Widening = Annotated[float, msgspec.Meta(ge=1.0)]
 
 
 class JudgedPolicy(TypedDict):
@@ -60,12 +64,12 @@ class Look(msgspec.Struct, frozen=True, tag_field="line", tag="look"):
 
     key: str  # a hash of episodes, policies and settings
     number: Count  # from 1, among the looks at the same episodes; 0: no number was shown, so it is not a look
-    episodes: str  # the fingerprint of the judged log
+    episodes: str  # `mark_of` the judged log
     time: str  # UTC, ISO 8601
     policies: tuple[JudgedPolicy, ...]
     settings: dict[str, Any]
     decisions: dict[str, str] = {}  # by name, from a line of their own; empty while judging or after a failure
-    together: dict[str, float] = {}  # by name: widening for the other policies of the look
+    together: dict[str, Widening] = {}  # by name: for the other policies of the look
     share: float = 1.0  # share of this log's episodes that the look judged
 
 
@@ -81,6 +85,7 @@ class RecordedLook(NamedTuple):
     elsewhere: float  # largest share of these episodes in another set that was judged before; 0 if there is none
     recorded: bool  # whether it was recorded
     together: tuple[float, ...] | None = None  # widening of the judged policies in the earlier look that holds them
+    stated: bool = False  # whether that look had weaker assumptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +148,8 @@ class Ledger:
         """Record a look at these policies (name, algorithm, identity), unless it is recorded already.
 
         Holds the lock of all files: concurrent judges get different numbers. A look that is not `counted` shows no
-        number and gets the number 0. Some of the policies of an earlier look, with its settings, are that look: its
-        intervals hold for all of its policies, whichever of them is chosen.
+        number and gets the number 0. Some of the policies of an earlier look, with its settings or an assumption that
+        it asked for, are that look: its intervals hold for all of its policies, whichever of them is chosen.
         """
         identities = sorted(str(one["identity"]) for one in policies)
         key = hashed([self.fingerprint, identities, dict(settings), counted])[:32]
@@ -177,16 +182,19 @@ class Ledger:
             by_identity = {str(one["identity"]): holder.together[one["name"]] for one in holder.policies}
             together = tuple(by_identity[str(one["identity"])] for one in policies)
         count = len(policies if holder is None else holder.policies)
-        return RecordedLook(key, number, before, len(judged), len(set(judged)), count, elsewhere, recorded, together)
+        stated = holder is not None and _differing(holder.settings, settings) != set()
+        return RecordedLook(
+            key, number, before, len(judged), len(set(judged)), count, elsewhere, recorded, together, stated
+        )
 
     def _holder(
         self, looks: Sequence[Look], policies: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
     ) -> Look | None:
-        """The first finished look at these policies among others, with these settings or weaker assumptions."""
+        """The first finished look at these policies among others, with these settings or less than they assume."""
         wanted = {str(one["identity"]) for one in policies}
         for look in looks:
             identities = {str(one["identity"]) for one in look.policies if one["name"] in look.together}
-            alike = _is_asked_again(look.settings, settings)
+            alike = _is_asked_for(look, settings, wanted)
             if look.episodes == self.fingerprint and look.number and alike and wanted <= identities:
                 return look
         return None
@@ -229,11 +237,22 @@ def mark_of(log: Log) -> str:
     return (declared or log).fingerprint()
 
 
-def _is_asked_again(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether settings are those of an earlier look, but for assumptions under which its verdict spoke already."""
-    names = {*before, *now} - {"sample"}  # ways are part of identities
-    return all(before.get(name) == now.get(name) or (before.get(name), now.get(name)) == ASSUMED.get(name)
-               for name in names)  # fmt: skip
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
+    """The settings that differ; ways of acting are part of identities."""
+    return {name for name in {*before, *now} - {"sample"} if before.get(name) != now.get(name)}
+
+
+def _is_asked_for(look: Look, settings: Mapping[str, Any], wanted: Collection[str]) -> bool:
+    """Whether settings are those of a look, or state an assumption that its verdict on these policies asked for.
+
+    What is *better* whatever unknown rewards are is also *better* where they are missing at random. Shares as
+    propensities are another estimate than that of a look, which gives it where it says *better if randomised*.
+    """
+    differing = _differing(look.settings, settings)
+    if any((look.settings.get(name), settings.get(name)) != ASSUMED.get(name) for name in differing):
+        return False
+    said = {look.decisions.get(one["name"]) for one in look.policies if str(one["identity"]) in wanted}
+    return "propensities" not in differing or (IF_RANDOMISED in look.decisions.values() and "worse" not in said)
 
 
 def policy_identity(policy: Evidence) -> str:
@@ -377,7 +396,7 @@ class DecisionsLine(msgspec.Struct, tag_field="line", tag="decisions"):
 
     key: str
     decisions: dict[str, str]
-    together: dict[str, Annotated[float, msgspec.Meta(ge=1.0)]] = {}
+    together: dict[str, Widening] = {}
 
 
 _LINES: Any = EpisodesLine | Look | DecisionsLine

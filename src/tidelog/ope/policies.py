@@ -470,7 +470,7 @@ def as_policy(policy: Any, spec: Spec) -> Any:
     """The policy itself, or an external policy or an estimator with its interface; SpecError if it is none of these."""
     if isinstance(policy, Policy | Rule):
         return policy
-    if not isinstance(policy, type) and hasattr(policy, "probabilities"):
+    if not isinstance(policy, type) and callable(getattr(policy, "probabilities", None)):
         return ExternalPolicy(policy, spec)
     if is_estimator(policy):
         return EstimatorPolicy(policy, spec)

@@ -30,7 +30,6 @@ from tidelog.ope.assumptions import (
 )
 from tidelog.ope.decide import (
     DEFAULTED,
-    IF_RANDOMISED,
     LATE,
     YOUNG,
     Assessment,
@@ -47,6 +46,7 @@ from tidelog.ope.propensities import FilePropensities, Fit
 from tidelog.ope.risk import RULE_OF_THREE, Risk
 from tidelog.ope.verdict import (
     CAVEAT,
+    IF_RANDOMISED,
     OVERLAP_UNKNOWN,
     GroupDifference,
     PlanLine,

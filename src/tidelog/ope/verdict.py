@@ -194,7 +194,7 @@ class CandidateTable(NamedTuple):
     def answer(self) -> OverallAnswer:
         """What to do, by how much, and why."""
         rows, recommendation = self.rows, recommend(self.rows, self.contrasts, self.margin)
-        conditional = [one for one in rows if one.decision == "better if randomised"]
+        conditional = [one for one in rows if one.decision == IF_RANDOMISED]
         counts = Counter(one.decision for one in rows)
         if recommendation.name is not None:
             row = next(one for one in rows if one.name == recommendation.name)
@@ -254,6 +254,7 @@ class CandidateTable(NamedTuple):
 # Letters: `E` episodes.
 
 Decision = Literal["better", "better if randomised", "worse", "no difference shown", "unsupported"]
+IF_RANDOMISED: Decision = "better if randomised"
 
 
 class LadderStep(NamedTuple):

@@ -316,7 +316,7 @@ class Run:
         if not type(self.members[0].algorithm).__module__.startswith("tidelog."):
             named += [name for name in metrics if not is_loss(name)]
         values = {**last, **metrics}
-        ordered = sorted(metrics, key=lambda name: not name.endswith("loss"))
+        ordered = sorted(metrics, key=lambda name: not name.endswith("loss"))  # `critic_loss_1` is a part of one
         return {name: values[name] for name in [*named, *ordered] if name is not None and name in values}
 
     def learners(self) -> list[Any]:
