@@ -600,6 +600,8 @@ def test_what_is_no_policy_or_does_not_fit_is_refused(varied, gaussian):
         judge("runs/iql", varied)
     with pytest.raises(SpecError, match="expected a policy, found Told"):
         judge(Told, varied)
+    with pytest.raises(SpecError, match="expected a policy, found SimpleNamespace"):
+        judge(SimpleNamespace(probabilities=None), varied)
     with pytest.raises(LogError, match="expected a log, found str"):
         judge(Told(clinician()), "visits.csv")
     with pytest.raises(SpecError, match="this log"):
