@@ -5,6 +5,7 @@ Views copy data only when it is read.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ import msgspec
 import numpy as np
 
 from tidelog.data.columns import DeclaredPropensities
-from tidelog.data.raw import Report, Values, number_by_appearance, sha256_of
+from tidelog.data.raw import Report, Values, number_by_appearance
 from tidelog.errors import LogError
 from tidelog.schema import Count, Share, typed
 from tidelog.types import Spec, check_seed
@@ -437,3 +438,12 @@ def ranges(first: Values, after: Values) -> Values:
     ends = np.cumsum(sizes)
     ranges: Values = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)
     return ranges
+
+
+def sha256_of(about: str, columns: Mapping[str, Values]) -> str:
+    """SHA-256 over a text and all columns, whatever their order."""
+    digest = hashlib.sha256(about.encode())
+    for name, values in sorted(columns.items()):
+        digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+        digest.update(np.ascontiguousarray(values).view(np.uint8).data)
+    return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -745,12 +744,3 @@ def rounded_rewards(column: Column) -> list[tuple[str, Finding]]:
     return [
         (LOST if share >= MOST_LOST else ROUNDED, Finding(column.name, None, found, "differences that fit", advice))
     ]
-
-
-def sha256_of(about: str, columns: Mapping[str, Values]) -> str:
-    """SHA-256 over a text and all columns, whatever their order."""
-    digest = hashlib.sha256(about.encode())
-    for name, values in sorted(columns.items()):
-        digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
-        digest.update(np.ascontiguousarray(values).view(np.uint8).data)
-    return digest.hexdigest()

@@ -277,7 +277,8 @@ def question_of(
     filled = replace(judged_log, reward=np.nan_to_num(np.asarray(judged_log.reward))) if unknown else judged_log
     whole, dependence = with_detected_clusters(filled)
     whole = replace(whole, reward=judged_log.reward) if unknown else whole
-    decisions, missing = with_stand_ins(whole if first_steps is None else cut_log(whole, first_steps), seed)
+    decisions = whole if first_steps is None else cut_log(whole, first_steps)
+    decisions, missing = with_stand_ins(decisions, seed) if unknown else (decisions, None)
     return JudgeQuestion(
         policies=policies,
         named=several is not None,

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from tidelog._files import MANIFEST, Kind
 from tidelog._text import facts_table, in_unit, shorten, three_digits
 from tidelog.data.columns import declared_unit
-from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, sha256_of, unreadable
+from tidelog.data.log_columns import sha256_of
+from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, unreadable
 from tidelog.data.statistics import returns_to_go
 from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_columns
 from tidelog.errors import ConfigError, LogError, SpecError, TidelogError
