@@ -271,7 +271,7 @@ def test_a_verdict_and_a_suggestion_do_not_hang_on_what_is_installed(monkeypatch
 
     def answers():
         clone, _ = propensities.cloned(log, 0)
-        rungs = sharpness.population_fit(robot, [1.0], 0.9, 20).rungs
+        rungs = sharpness.population_fit(robot, [1.0], 0.9, 20)[0]
         return fingerprint(clone.params), sharpness.cross_fit(log, 0.9, 20).q.tobytes(), repr(rungs)
 
     robot = tl.collect("point-mass", episodes=6, seed=0)
