@@ -213,6 +213,15 @@ def test_advantages_read_the_value_network_and_not_the_auxiliary_head():
     assert differ(found["advantage"], other["advantage"], by=0.1)
 
 
+def test_the_discount_of_the_returns_that_scale_rewards_is_read_by_nothing_else():
+    learner = after(2 * POLICY_UPDATES)
+    state, columns = learner.state._replace(rewards=None), learner.segments["fresh"].columns
+    plain = {"reward_normalisation": False, "advantage_normalisation": False}
+    near, far = eqx.filter_jit(lambda: [estimate(tiny(reward_discount=d, **plain), state, columns)[1]
+                                        for d in (0.5, 0.99)])()  # fmt: skip
+    same(near, far)
+
+
 def test_before_an_update_no_value_is_clipped_whatever_its_unit():
     learner, columns = after(2 * POLICY_UPDATES), after(2 * POLICY_UPDATES).segments["fresh"].columns
     state = learner.state._replace(values=Running(jnp.float32(9.0), jnp.float32(0.0), jnp.float32(25.0)))
