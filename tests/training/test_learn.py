@@ -49,6 +49,17 @@ def test_reports_come_after_whole_rounds(whole):
     assert len((folder / "run" / "metrics.jsonl").read_text().splitlines()) == 6
 
 
+def test_rounds_in_a_host_environment_do_not_repeat_their_noise(tmp_path):
+    still = tiny(learning_rate=1e-9, auxiliary_learning_rate=1e-9)
+    run = finish(begin(HOST, tmp_path / "run", still, steps=192, eval_every=64, log_out=tmp_path / "log"))
+    log = tl.Log.load(tmp_path / "log")
+    likeliest = run.policy().with_acting("mode").act(log.transitions.observation)[0]
+    free = (log.action > log.spec.action.low) & (log.action < log.spec.action.high)  # not cut at a bound
+    noise = (log.action - likeliest)[free]
+    assert len(noise) > 80
+    assert len(np.unique(noise.round(3))) > 0.8 * len(noise), "of three rounds"
+
+
 @pytest.mark.bits
 @pytest.mark.sample("jax:CartPole-v1-second round")
 @pytest.mark.parametrize("stop", [3, 6, 13], ids=["first round", "second round", "auxiliary phase"])
