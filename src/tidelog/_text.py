@@ -86,8 +86,8 @@ def in_unit(unit: str | None, before: str = "") -> str:
 
 # Text for a terminal, broken between words; text for a pipe or a file stays as it is.
 
-TEST = "to test the policy beside what you have:"
-WHOLE = ("next:", "then:", TEST, "tidelog ", "fix: tidelog ")  # lines that begin so hold a command to copy
+TO_TEST = "to test the policy beside what you have:"
+WHOLE = ("next:", "then:", TO_TEST, "tidelog ", "fix: tidelog ")  # lines that begin so hold a command to copy
 
 
 def wrapped(text: str, stream: TextIO) -> str:

@@ -297,4 +297,4 @@ def test_what_the_verdicts_say_to_use_is_what_the_next_command_names(verdicts, w
         recommended, safest, answer = verdicts.get("recommended"), verdicts.get("safest"), SimpleNamespace(row=row)
 
     parts = [SimpleNamespace(safe_policy=part) for part in (None, verdicts.get("part", "a policy"))]
-    assert judge._to_use(Result(parts), runs, [one.run / "verdicts" / "policy-1.json" for one in runs]) == words
+    assert judge._words_to_use(Result(parts), runs, [one.run / "verdicts" / "policy-1.json" for one in runs]) == words

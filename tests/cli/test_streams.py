@@ -87,3 +87,14 @@ def test_a_value_makes_no_line_of_its_own(tmp_path, capsys):
 def test_a_command_without_an_output_ends_as_it_is(monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     assert main(["--version"]) == 0
+
+
+def test_an_error_that_nobody_reads_any_more_keeps_its_code(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "tidelog", "judge", str(tmp_path / "none")]
+    try:
+        done = subprocess.run(command, stderr=writing, stdout=subprocess.DEVNULL, check=False)
+    finally:
+        os.close(writing)
+    assert done.returncode == 2

@@ -258,7 +258,7 @@ def early_stopping() -> dict[str, Setting]:
     }
 
 
-def of_small_log(facts: Facts, value: Any) -> Setting | None:
+def for_small_log(facts: Facts, value: Any) -> Setting | None:
     """A value for a small log: of narrow layers, or of the rate for them."""
     return Setting(value, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
 
@@ -330,8 +330,8 @@ def _sharpness(
 
 
 RULES: dict[str, Callable[[Facts], Setting | None]] = {
-    "widths": lambda facts: of_small_log(facts, NARROW),
-    "learning rate": lambda facts: of_small_log(facts, QUICK),
+    "widths": lambda facts: for_small_log(facts, NARROW),
+    "learning rate": lambda facts: for_small_log(facts, QUICK),
     "precision": precision,
     "discount": discount,
     "inverse temperature": temperature,

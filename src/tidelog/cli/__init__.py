@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 unexpected error, 2 invalid input, 3 gate closed, 4 stoppe
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -85,16 +86,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TidelogError as error:
         reported = isinstance(error, LogError) and error.report is not None
         text = str(error) if reported else one_line(str(error))  # a value of a file makes no line of its own
-        print(wrapped(f"tidelog: {text}", sys.stderr), file=sys.stderr)  # noqa: T201
+        _print_error(f"tidelog: {text}")
         if isinstance(error, ProcessError):
             importlib.import_module("tidelog.cli.train").leave(4)
         return 4 if isinstance(error, DivergenceError | EnvironmentFailure | ProcessError) else 2
     except KeyboardInterrupt:
-        print(INTERRUPTED, file=sys.stderr)  # noqa: T201
+        _print_error(INTERRUPTED)
         return 130
     except SystemExit as leaving:  # 143 after SIGTERM; 2 and 0 come from tyro, which has printed the reason
         if leaving.code == 143:
-            print(INTERRUPTED, file=sys.stderr)  # noqa: T201
+            _print_error(INTERRUPTED)
         raise
     except BrokenPipeError:
         sys.stderr.close()
@@ -114,6 +115,12 @@ ADVICE = {
 }
 
 
+def _print_error(text: str) -> None:
+    """Print to standard error; that nobody reads it any more changes no exit code."""
+    with contextlib.suppress(BrokenPipeError):
+        print(wrapped(text, sys.stderr), file=sys.stderr)  # noqa: T201
+
+
 def _failed(error: OSError) -> int:
     """Print what the operating system refused, and return the exit code; output that is left is dropped."""
     where = "" if error.filename is None else f" ({str(error.filename)[:LONGEST_NAME]!r})"
@@ -124,7 +131,7 @@ def _failed(error: OSError) -> int:
             sys.stdout.flush()
         except OSError:  # what its buffer holds would be written, and refused, again when Python ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    print(wrapped(text, sys.stderr), file=sys.stderr)  # noqa: T201
+    _print_error(text)
     return 2 if error.errno == errno.ENAMETOOLONG else 4
 
 

@@ -261,10 +261,12 @@ def judge_and_show(options: Judge) -> tuple[int, Verdict | Verdicts | None, str 
         for folder in sinks if options.sink else ():
             _publish(folder, sinks[folder], named_policies, verdicts)
         code = NEGATIVE if _blocked(options, named_policies, verdicts) else 0
-    return code, result, _to_use(result, named_policies, files)
+    return code, result, _words_to_use(result, named_policies, files)
 
 
-def _to_use(result: Verdict | Verdicts, named_policies: list[_NamedPolicy], files: list[Path | None]) -> str | None:
+def _words_to_use(
+    result: Verdict | Verdicts, named_policies: list[_NamedPolicy], files: list[Path | None]
+) -> str | None:
     """How commands name the policy that the verdicts say to use; None if they say to keep what one has."""
     chosen: str | None
     part: str | None

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tidelog._text import TEST, wrapped
+from tidelog._text import TO_TEST, wrapped
 from tidelog.cli.flags import json_only, print_json, print_line, print_notes, table
 from tidelog.data.formats import ARRAYS, ending_of
 from tidelog.errors import CheckpointError, TidelogError
@@ -174,7 +174,7 @@ def print_commands(run: Run, judged: bool = False, use: str | None = None) -> No
         commands.append(f"tidelog evaluate {folder} --env NAME")
     for position, command in enumerate(commands):
         is_test = judged and use is None and command.startswith("tidelog act")
-        print_line(f"{TEST if is_test else 'then:' if position or judged else 'next:'} {command}")
+        print_line(f"{TO_TEST if is_test else 'then:' if position or judged else 'next:'} {command}")
 
 
 MOST_MEMBERS = 4  # whose metrics fit side by side into 80 columns

@@ -329,11 +329,11 @@ class Proposal:
         used = self.used
         return [one for one in self.fields if one.name not in used and belongs(name_words(one.name), one)]
 
-    def called(self, known: Iterable[str]) -> list[Field]:
+    def with_name(self, known: Iterable[str]) -> list[Field]:
         """The columns that have one of these names."""
         return [one for one in self.fields if plain_name(one) in known]
 
-    def values_of(self, name: Any, default: int) -> int:
+    def different_values(self, name: Any, default: int) -> int:
         """How many different values a column has."""
         return next((one.unique for one in self.fields if one.name == name), default)
 
@@ -478,7 +478,7 @@ def assign_actions(proposal: Proposal) -> None:
               if one.kind in ("word", *NUMERIC) or (one.width and plain_name(one) not in ITEM)]  # fmt: skip
     called.sort(key=lambda one: ACTION.index(plain_name(one)))
     prices = proposal.unused(lambda words, one: words == ["price"] and one.kind in NUMERIC)
-    if prices and called and plain_name(called[0]) in ITEM and not proposal.called(USER):
+    if prices and called and plain_name(called[0]) in ITEM and not proposal.with_name(USER):
         called = prices  # what was asked for an item; beside users it would be a property of what they took
     propensity = proposal.mapping.get("propensity")
     stem = [word for word in name_words(str(propensity)) if word != "p" and not word.startswith(("prob", "propens"))]
@@ -662,7 +662,7 @@ def assign_single_roles(proposal: Proposal) -> None:
     for role, known in SINGLE.items():
         if role in proposal.own_roles:
             continue
-        called = proposal.called(known)
+        called = proposal.with_name(known)
         called.sort(key=lambda one: known.index(plain_name(one)))
         fitting = [one for one in called if _fits(role, one, proposal.rows) and one.name not in proposal.used]
         units = _numbered_units(proposal) if role == "episode" else []
@@ -705,7 +705,7 @@ def assign_single_roles(proposal: Proposal) -> None:
 
 def _numbered_units(proposal: Proposal) -> list[Field]:
     """The columns that number what a decision answers, such as requests, with another value in every row."""
-    if proposal.called(ITEM):
+    if proposal.with_name(ITEM):
         return []
     return [one for one in proposal.fields if is_identity(one, proposal.rows) and one.unique == proposal.rows
             and not _UNITS.isdisjoint(name_words(one.name))]  # fmt: skip
@@ -726,7 +726,7 @@ def _fits(role: str, one: Field, rows: int) -> bool:
 def _episode_by_time(proposal: Proposal) -> None:
     """Assign the one column with at most one row for each of its values and times, where the times of rows repeat."""
     when = proposal.mapping.get("time")  # a step by its name may be the number of an episode
-    if "episode" in proposal.mapping or 2 * proposal.values_of(when, proposal.rows) > proposal.rows:
+    if "episode" in proposal.mapping or 2 * proposal.different_values(when, proposal.rows) > proposal.rows:
         return
     left = proposal.unused(
         lambda words, one: one.kind in ("whole number", "word") and not one.empty and 2 * one.unique <= proposal.rows
@@ -830,7 +830,7 @@ def _by_content(proposal: Proposal) -> None:
     for role, (names, why) in where.items():
         if len(names) == 1 and role not in proposal.mapping:
             proposal.propose(role, names[0], why)
-    episodes = proposal.values_of(episode, 0)
+    episodes = proposal.different_values(episode, 0)
     proposal.ends = [
         name
         for name, share in shares.items()
@@ -843,7 +843,7 @@ def assign_cluster(proposal: Proposal) -> None:
     if "cluster" in proposal.own_roles:
         return
     episode = proposal.mapping.get("episode")
-    most = proposal.values_of(episode, proposal.rows) / LEAST_REPEATS
+    most = proposal.different_values(episode, proposal.rows) / LEAST_REPEATS
     called = [
         one
         for one in proposal.unused(lambda words, one: one.kind in ("whole number", "word") and not one.empty)
@@ -871,22 +871,22 @@ def detect_interactions(proposal: Proposal) -> None:
     if "propensity" in proposal.mapping or "action_mask" in proposal.mapping:
         return
     kinds = ("whole number", "word", "flag")
-    users = [one for one in proposal.called(USER) if one.kind in kinds]
-    items = proposal.called(ITEM)
+    users = [one for one in proposal.with_name(USER) if one.kind in kinds]
+    items = proposal.with_name(ITEM)
     if not users and items and "time" in proposal.mapping and "reward" not in proposal.mapping:
-        users = [one for one in proposal.called(SESSION) if one.kind in kinds]
+        users = [one for one in proposal.with_name(SESSION) if one.kind in kinds]
     guessed = _items_by_content(proposal) if users and not items else []
     items = items or guessed
     if not (users and items):
         return
     roles = {"user": users[0].name, "item": items[0].name}
-    sessions = [one.name for one in proposal.called(SESSION)]
+    sessions = [one.name for one in proposal.with_name(SESSION)]
     roles |= {"session": sessions[0]} if sessions and sessions[0] != users[0].name and items[0].kind != "list" else {}
     dated = [one.name for one in proposal.fields if one.kind == "time"]
     time = proposal.mapping.get("time") or (dated[0] if dated else proposal.mapping.get("step"))
     roles |= {"time": time} if time else {}
-    unfit = [(one, _unfit_reward(one)) for one in proposal.called(RATING)]
-    events = [*proposal.called(EVENT), *proposal.called(("type",))]
+    unfit = [(one, _unfit_reward(one)) for one in proposal.with_name(RATING)]
+    events = [*proposal.with_name(EVENT), *proposal.with_name(("type",))]
     for role, called in (("rating", [one for one, reason in unfit if reason is None]), ("event", events)):
         roles |= {role: called[0].name} if called else {}
     proposal.interactions = roles

@@ -48,7 +48,7 @@ from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
 from tidelog.ope.groups import episode_groups, group_differences
 from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ladder import check_train, climb, limits_of_parts, safe_policy, set_ladder, training_practice
-from tidelog.ope.ledger import Ledger, mark_of
+from tidelog.ope.ledger import Ledger, undeclared_fingerprint
 from tidelog.ope.missing_rewards import MissingRewards, with_stand_ins
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
 from tidelog.ope.policy_evidence import (
@@ -267,7 +267,7 @@ def question_of(
     looks: Ledger | None = None
     if isinstance(ledger, Ledger):
         looks = ledger
-        if ledger.fingerprint != mark_of(log):
+        if ledger.fingerprint != undeclared_fingerprint(log):
             raise ConfigError("ledger = the ledger of another log", "one of the judged log", "use Ledger.of(log)")
     elif ledger is not False:
         looks = Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there

@@ -64,7 +64,7 @@ class Look(msgspec.Struct, frozen=True, tag_field="line", tag="look"):
 
     key: str  # a hash of episodes, policies and settings
     number: Count  # from 1, among the looks at the same episodes; 0: no number was shown, so it is not a look
-    episodes: str  # `mark_of` the judged log
+    episodes: str  # of the judged log, without what is declared
     time: str  # UTC, ISO 8601
     policies: tuple[JudgedPolicy, ...]
     settings: dict[str, Any]
@@ -122,7 +122,12 @@ class Ledger:
             files += [Path(str(source)) / FILE] if saved else []
             state = state_folder()
             files += [] if state is None else [state / FILE]
-        return cls(tuple(sorted({one.absolute() for one in files})), mark_of(log), episode_hashes(log), not ledger)
+        return cls(
+            tuple(sorted({one.absolute() for one in files})),
+            undeclared_fingerprint(log),
+            episode_hashes(log),
+            not ledger,
+        )
 
     @property
     def looks(self) -> tuple[Look, ...]:
@@ -231,7 +236,7 @@ class Ledger:
         return shared.share if shared.exceeds(COUNTED) else 0.0
 
 
-def mark_of(log: Log) -> str:
+def undeclared_fingerprint(log: Log) -> str:
     """The fingerprint of a log's episodes, whatever is declared of their propensities."""
     declared = None if log.declared is None else dataclasses.replace(log, propensity=None, declared=None, stratum=None)
     return (declared or log).fingerprint()

@@ -252,11 +252,11 @@ class Stream:
 
     @cached_property
     def _targets(self) -> Rows | None:
-        unfit = self._log.open_ends
-        if not unfit.any():
+        open_ends = self._log.open_ends
+        if not open_ends.any():
             return self._decisions
-        episodes = np.arange(len(unfit)) if self._episodes is None else self._episodes
-        return ranges(self._starts[episodes], self._starts[episodes + 1] - unfit[episodes])
+        episodes = np.arange(len(open_ends)) if self._episodes is None else self._episodes
+        return ranges(self._starts[episodes], self._starts[episodes + 1] - open_ends[episodes])
 
 
 def _span(unit: Unit) -> int:
