@@ -15,6 +15,7 @@ import pytest
 from tests.ope.noise import noise, random_policies
 from tidelog import BC, ConfigError, Ledger, Log, fit, judge
 from tidelog.errors import CheckpointError
+from tidelog.ope import decide
 from tidelog.ope.decide import Limits
 from tidelog.ope.intervals import adaptive_deviate, normal_deviate, spent_error
 from tidelog.ope.ledger import FILE, state_folder
@@ -355,3 +356,32 @@ def test_a_verdict_says_what_was_not_counted_and_which_limits_are_looser(file):
     assert "limits looser than the defaults: 2" in loose.summary["caveat"]
     strict = judge(policy, log, limits=Limits(replicates=1000, pareto_k=0.5, level=0.99), ledger=file)
     assert "looser" not in strict.paragraph
+
+
+@pytest.fixture
+def arms():
+    """A log of two arms that looks randomised, of which the second is better, and both policies of one arm."""
+    random = np.random.default_rng(0)
+    arm = random.integers(0, 2, 2000)
+    log = Log.from_arrays(
+        observation={"x": np.arange(2000) % 3}, action=arm, terminated=True, actions=2,
+        reward=random.normal(size=2000) + 0.3 * arm,
+    )  # fmt: skip
+    return log, {"first": Always(0), "second": Always(1)}
+
+
+def test_what_was_worse_has_no_second_chance_by_an_assumption(arms, file):
+    log, policies = arms
+    said = judge(policies, log, limits=QUICK, ledger=file)
+    assert [one.decision for one in said] == ["worse", "better if randomised"]
+    assert judge(policies["second"], log, propensities="shares", limits=QUICK, ledger=file).looks == 0
+    assert judge(policies["first"], log, propensities="shares", limits=QUICK, ledger=file).looks == 1
+
+
+def test_under_an_assumption_an_interval_is_as_wide_as_both_answers_ask(arms, file, monkeypatch):
+    log, policies = arms
+    first = judge(policies, log, limits=QUICK, ledger=file)
+    usual = decide.critical_values
+    monkeypatch.setattr(decide, "critical_values", lambda *about: 2.0 * usual(*about))
+    again = judge({"second": policies["second"]}, log, propensities="shares", limits=QUICK, ledger=file)["second"]
+    assert longer_arm(again) > 1.5 * longer_arm(first["second"])

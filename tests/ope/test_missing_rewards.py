@@ -208,6 +208,11 @@ def test_weights_of_known_rewards_count_for_support():
     found = verdict(drawn)
     assert found.decision == "unsupported"
     assert "the known ones say too little" in found.reasons[0]
+    (check,) = (one for one in found.checks if one.rule == "known_weights")
+    assert (check.outcome, check.limit, check.limit_name) == ("failed", 50, "effective_episodes")
+    stricter = verdict(drawn, limits=tl.Limits(effective_share=0.2))
+    (check,) = (one for one in stricter.checks if one.rule == "known_weights")
+    assert (check.outcome, check.limit_name) == ("failed", "effective_share")
     whole = worlds.unknown(np.random.default_rng(6), 300, np.zeros((2, 2)), "at random", gain=0.3)
     assert verdict(whole).decision != "unsupported"
 

@@ -165,6 +165,9 @@ def test_no_number_of_episodes_is_enough_where_unknown_rewards_could_undo_the_ef
     assert "unknown" in stated["unknown"].loggings[0].obstacle
     assert stated["at random"].loggings[0].episodes is not None
     assert "Exploration is planned only where all rewards are known." in stated["unknown"].sentences
+    few = {"episodes": 1_500, "simulations": 20, "progress": False}  # drawn anew from the pilot, moved to the effect
+    small, large = (tl.plan(second, log, effect=effect, **few).loggings[0].probability for effect in (0.01, 0.25))
+    assert small < 0.5 < 0.9 < large
 
 
 @pytest.mark.parametrize("model", ["tabular", "neural"])

@@ -386,6 +386,7 @@ def test_the_clone_is_compared_on_the_same_episodes():
 @pytest.mark.parametrize(("name", "value"), [
     ("effective_share", 1.5), ("level", 0.0), ("replicates", 999), ("replicates", 1000.0), ("odds_ratio", 0.5),
     ("horizon", 0), ("pareto_k", "a"), ("overlap", True), ("largest_weight", float("nan")),
+    ("groups", 10_001),
 ])  # fmt: skip
 def test_limits_that_cannot_be_meant_are_refused(name, value):
     with pytest.raises(ConfigError, match=name):

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
+from tidelog.data.formats import LINE_ENDINGS, TABLES
 from tidelog.data.read import read_log, validate
 from tidelog.errors import LogError
 
@@ -104,3 +105,10 @@ def test_broken_lines_are_a_report(broken: bytes, rows: tuple[int, ...], tmp_pat
     assert (problem.check, problem.rows) == ("unreadable file", rows)
     with pytest.raises(LogError, match="unreadable file"):
         read_log(path, mapping())
+
+
+def test_every_kind_of_text_may_be_packed_in_every_way():
+    packed = {f"{ending}{pack}" for ending in (".csv", ".tsv", ".jsonl", ".ndjson", ".dsjson", ".json")
+              for pack in ("", ".gz", ".bz2", ".xz", ".zip", ".zst")}  # fmt: skip
+    assert packed <= set(TABLES)
+    assert {ending for ending in packed if TABLES[ending].settings == ("explode",)} == set(LINE_ENDINGS)
