@@ -1,6 +1,7 @@
 """`tidelog report`: the file that it writes, what it says, and what it refuses."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,6 +37,7 @@ def test_a_log_that_moved_is_given(here, run, tidelog):
 
 def test_a_table_is_read_with_the_columns_of_the_run_unless_others_are_named(here, run, tidelog):
     pl.read_csv("visits.csv").rename({"severity": "badness"}).write_csv("renamed.csv")
+    run = shutil.copytree(run, here / "own")  # a verdict stays with its run
     judge, plan = ["judge", run, *QUICK], ["plan", run, "--simulations", 20, *QUICK[2:]]
     for words in (["evaluate", run], ["report", run, "--out", "page.html"], judge, plan):
         own, named = (tidelog(*words, "--data", "visits.csv", *more) for more in ([], ["--columns", "columns.toml"]))
